@@ -1,0 +1,102 @@
+# What every folder's CMakeLists.txt uses, so that it can be a list of facts. SPDX-License-Identifier: Apache-2.0
+include(GNUInstallDirs)
+
+# build/<preset>/{bin,lib,include} has the shape of an installed prefix.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(TUTTI_TEST_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+set(CMAKE_INSTALL_LIBDIR lib)
+set(CMAKE_BUILD_RPATH "\$ORIGIN/../lib")
+set(CMAKE_INSTALL_RPATH "\$ORIGIN/../lib;\$ORIGIN")
+set(CMAKE_C_STANDARD 17)
+set(CMAKE_C_EXTENSIONS ON)
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+
+add_compile_options(-fno-omit-frame-pointer)
+if(TUTTI_SANITIZE)
+    add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-sanitize-recover=undefined)
+    add_link_options(-fsanitize=${TUTTI_SANITIZE})
+    add_compile_definitions(TUTTI_CHECKED)
+endif()
+
+# Warnings for C code of ours: tutti_warnings(target)
+function(tutti_warnings target)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra -Wshadow -Wundef -Wvla
+        -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Wno-sign-conversion>
+        $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>)
+    if(TUTTI_WERROR)
+        target_compile_options(${target} PRIVATE -Werror)
+    endif()
+endfunction()
+
+# Links header files or folders into build/<preset>/include and installs them: tutti_headers(path...)
+function(tutti_headers)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include)
+    foreach(path ${ARGN})
+        get_filename_component(name ${path} NAME)
+        file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/${path} ${CMAKE_BINARY_DIR}/include/${name} SYMBOLIC)
+        if(IS_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/${path})
+            install(DIRECTORY ${path} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} PATTERN "*.md" EXCLUDE)
+        else()
+            install(FILES ${path} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+        endif()
+    endforeach()
+endfunction()
+
+# Registers an executable target as a ctest test:
+#   tutti_test(NAME target LABELS unit [TIMEOUT 60] [ARGS ...] [ENVIRONMENT A=B ...])
+# Exit status 0 passes, 77 skips (the last line says why), anything else fails.
+function(tutti_add_test)
+    cmake_parse_arguments(T "" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
+    if(NOT T_TIMEOUT)
+        set(T_TIMEOUT 60)
+    endif()
+    add_test(NAME ${T_NAME} COMMAND ${T_COMMAND})
+    set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77 LABELS "${T_LABELS}"
+        ENVIRONMENT "${T_ENVIRONMENT}")
+endfunction()
+
+# A test executable in C from sources, linked against what it tests:
+#   tutti_test(ring_test SOURCES ring_test.c LIBRARIES nccl LABELS unit [TIMEOUT 60] [ENVIRONMENT ...])
+function(tutti_test name)
+    cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;ENVIRONMENT;ARGS" ${ARGN})
+    if(NOT TUTTI_TESTS)
+        return()
+    endif()
+    add_executable(${name} ${T_SOURCES})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${TUTTI_TEST_DIRECTORY})
+    target_link_libraries(${name} PRIVATE tutti_test_support ${T_LIBRARIES})
+    tutti_warnings(${name})
+    tutti_add_test(NAME ${name} COMMAND ${name} ${T_ARGS} LABELS ${T_LABELS} TIMEOUT ${T_TIMEOUT}
+        ENVIRONMENT ${T_ENVIRONMENT})
+endfunction()
+
+# A program compiled by our own tutticc from .cu sources, with the build's sanitizers:
+#   tutti_kernel_program(name OUTPUT path SOURCES a.cu b.c [OPTIONS ...] [DEPENDS ...])
+# Creates a target `name` that makes the file OUTPUT. Depends on tutticc and the libraries.
+function(tutti_kernel_program name)
+    cmake_parse_arguments(T "" "OUTPUT" "SOURCES;OPTIONS;DEPENDS" ${ARGN})
+    set(inputs)
+    foreach(source ${T_SOURCES})
+        list(APPEND inputs ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    endforeach()
+    get_filename_component(output_folder ${T_OUTPUT} DIRECTORY)
+    set(options -O2 -g ${T_OPTIONS})
+    if(TUTTI_SANITIZE)
+        list(APPEND options -fsanitize=${TUTTI_SANITIZE})
+    endif()
+    file(GLOB_RECURSE vgpu_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/vgpu/include/*.h
+        ${PROJECT_SOURCE_DIR}/include/*.h ${PROJECT_SOURCE_DIR}/kernels/*.cuh)
+    add_custom_command(OUTPUT ${T_OUTPUT}
+        COMMAND ${CMAKE_COMMAND} -E make_directory ${output_folder}
+        COMMAND $<TARGET_FILE:tutticc> ${options} -o ${T_OUTPUT} ${inputs}
+        DEPENDS tutticc cudart nccl ${inputs} ${vgpu_headers} ${T_DEPENDS}
+        COMMENT "tutticc ${name}" VERBATIM)
+    add_custom_target(${name} ALL DEPENDS ${T_OUTPUT})
+endfunction()

@@ -1,0 +1,45 @@
+// Messages and the one way to fail. Levels and subsystems are NCCL's (NCCL_DEBUG, NCCL_DEBUG_SUBSYS, NCCL_DEBUG_FILE).
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TT_BASE_LOG_H
+#define TT_BASE_LOG_H
+
+#include "nccl.h"
+
+enum tt_log_level { TT_LOG_VERSION = 1, TT_LOG_WARN = 2, TT_LOG_INFO = 3, TT_LOG_TRACE = 5 };
+enum tt_log_subsystem {
+    TT_LOG_INIT = 0x1,
+    TT_LOG_COLL = 0x2,
+    TT_LOG_NET = 0x10,
+    TT_LOG_ENV = 0x80,
+    TT_LOG_ALLOC = 0x100,
+    TT_LOG_NVLS = 0x800,
+    TT_LOG_BOOTSTRAP = 0x1000,
+    TT_LOG_REG = 0x2000,
+    TT_LOG_DESTROY = 0x10000,
+};
+
+// One line, lower case, what happened and to whom ("rank 3: ...").
+void tt_log(enum tt_log_level level, enum tt_log_subsystem subsystem, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// Where a failure is first seen: stores the text for ncclGetLastError, warns once, returns `result`. Callers above only pass
+// the result on. The text names the argument, its value, the rank and what would be right.
+ncclResult_t tt_fail(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// A broken invariant of ours: ncclInternalError in release builds, abort in debug and sanitizer builds.
+ncclResult_t tt_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
+// A call of CUDA failed: ncclUnhandledCudaError with the call's name and CUDA's own text; ncclSuccess for 0.
+ncclResult_t tt_cuda(int cuda_error, const char *call);
+
+// Returns on error. Only in functions that own nothing at that point.
+#define TRY(expression)                       \
+    do {                                      \
+        ncclResult_t try_result = (expression); \
+        if (try_result != ncclSuccess) {      \
+            return try_result;                \
+        }                                     \
+    } while (0)
+#define TRY_CUDA(call) TRY(tt_cuda((int)(call), #call))
+
+const char *tt_last_error(void);
+
+#endif

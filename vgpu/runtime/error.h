@@ -1,0 +1,14 @@
+// Errors of the runtime: one place that words them, remembers them and says them.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VGPU_RUNTIME_ERROR_H
+#define VGPU_RUNTIME_ERROR_H
+
+#include "driver_types.h"
+
+// Records `error` as the calling thread's last error (cudaGetLastError), stores the text for vgpu_last_error_text and prints
+// it where VGPU_LOG asks for it; returns `error`. Text: what was wrong, the value, what would be right.
+cudaError_t vgpu_fail(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+// The text of the calling thread's last failure, "" if none.
+const char *vgpu_last_error_text(void);
+
+#endif

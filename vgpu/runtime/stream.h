@@ -1,0 +1,20 @@
+// Streams: in-order queues of operations. Owned by stream.c; memory and driver code submit work through this header.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VGPU_RUNTIME_STREAM_H
+#define VGPU_RUNTIME_STREAM_H
+
+#include "device.h"
+
+// Enqueues `run(argument)` on `stream` (0, cudaStreamLegacy and cudaStreamPerThread allowed), in order with everything
+// before; a pool thread calls it. argument: `argument_bytes` bytes, copied before return. A result other than cudaSuccess
+// becomes the device's sticky error. name: for messages. Errors: cudaErrorInvalidResourceHandle for a bad stream.
+cudaError_t vgpu_stream_submit(cudaStream_t stream, const char *name, cudaError_t (*run)(void *argument),
+                               const void *argument, size_t argument_bytes);
+// Waits until everything enqueued on `stream` is done; with the sticky error of its device, if any.
+cudaError_t vgpu_stream_wait(cudaStream_t stream);
+// Waits for every stream of the device.
+cudaError_t vgpu_device_wait(struct vgpu_device *device);
+// The device that a stream belongs to (the current one for 0); NULL for a bad handle.
+struct vgpu_device *vgpu_stream_device(cudaStream_t stream);
+
+#endif
