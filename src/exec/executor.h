@@ -1,37 +1,72 @@
-// The executor's contract: what differs per kind of device. One const table per kind; the CPU build has cpu/, the CUDA build
-// cuda/. Plans (algorithms as data) will run through it too.
-// SPDX-License-Identifier: Apache-2.0
+// The executor's contract: what differs per kind of device. One const table per kind; the CPU build
+// has cpu/, the CUDA build cuda/. Plans (algorithms as data) will run through it too. Nothing here
+// knows communicators or windows: callers resolve them into addresses. SPDX-License-Identifier:
+// Apache-2.0
 #ifndef TT_EXECUTOR_H
 #define TT_EXECUTOR_H
 
 #include "nccl.h"
-#include "tutti.h"
 
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
 
-struct ncclComm;
-struct tt_window;
+// The same piece of symmetric memory on all ranks: rank r's copy starts at base + r * stride in
+// this process's addresses.
+struct tt_symmetric {
+    char *base;
+    size_t stride;
+};
 
-// One fused all-reduce + RMSNorm, checked: pointers resolved to windows. Shapes: tokens x hidden, row-major, contiguous.
+// Where ranks of an operation meet: symmetric memory, zero before its first use,
+// tt_executor_board_bytes(nranks) bytes, 64-byte aligned. One board serves all fused operations of
+// a communicator, in the order in which they are enqueued.
+struct tt_board {
+    struct tt_symmetric memory;
+    const _Atomic uint32_t *abort_flag; // not 0: waits end and the operation with them
+    _Atomic int *async_error; // ncclResult_t; the first error found while running is left here
+    const char *comm_name;    // for messages
+};
+
+struct ncclDevComm;
+
+// One fused all-reduce + RMSNorm, checked. Shapes: tokens x hidden, row-major, contiguous.
 struct tt_rmsnorm {
-    struct ncclComm *comm;
-    const struct tt_window *input_window, *output_window;
-    size_t input_offset, output_offset;  // bytes in the windows, equal on all ranks
-    size_t tokens, hidden;
-    const void *gamma;                   // [hidden] in data type, or NULL
-    const void *residual;                // [tokens x hidden] on this rank, or NULL; read for this rank's own tokens only
-    void *residual_out;                  // [tokens x hidden] on this rank, or NULL; written for this rank's own tokens only
+    int rank, nranks;
+    struct tt_board board;
+    struct tt_symmetric input,
+        output; // row 0 of the input and of the output on each rank; equal or disjoint
+    size_t input_offset, output_offset; // the same as bytes in the windows, equal on all ranks
+    int input_window, output_window;    // numbers of the windows, compared between ranks
+    ncclWindow_t input_handle, output_handle;
+    const struct ncclDevComm *device_comm;
+    size_t tokens, hidden; // both at least 1
+    const void *gamma;     // [hidden] in the data type, or NULL
+    const void
+        *residual; // [tokens x hidden] on this rank, or NULL; read for this rank's own tokens only
+    void *residual_out; // [tokens x hidden] on this rank, or NULL; written for this rank's own
+                        // tokens only
     float eps;
-    ncclDataType_t data_type;            // ncclFloat32, ncclFloat16, ncclBfloat16
+    ncclDataType_t data_type; // ncclFloat32, ncclFloat16, ncclBfloat16
 };
 
 struct tt_executor {
     const char *name;
     // Enqueues the operation on `stream`; returns before it has run. Stream-ordered on every rank.
     ncclResult_t (*all_reduce_rmsnorm)(const struct tt_rmsnorm *operation, cudaStream_t stream);
+    // Waits until every operation that this rank enqueued on the board has ended. Call it before
+    // the board's memory goes, with the abort flag raised where peers may be gone: operations then
+    // end by themselves.
+    void (*drain)(const struct tt_board *board, int rank, int nranks);
 };
 
 extern const struct tt_executor *const tt_executor;
+
+// Bytes that a board needs on each rank.
+static inline size_t tt_executor_board_bytes(int nranks)
+{
+    return ((size_t)nranks + 2) * 64;
+}
 
 #endif

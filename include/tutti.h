@@ -1,0 +1,94 @@
+// tutti.h: what tutti offers beyond NCCL's API. Every function and type here begins with `tutti`.
+//
+// The functions follow NCCL's manners: they return ncclResult_t, ncclGetLastError gives the text of
+// the last failure, and what takes a stream returns before it has run. Valid C99 and C++11.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TUTTI_H
+#define TUTTI_H
+
+#include "nccl.h"
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TUTTI_MAJOR 0
+#define TUTTI_MINOR 1
+#define TUTTI_PATCH 0
+// One number that orders versions: 10000 * major + 100 * minor + patch.
+#define TUTTI_VERSION(major, minor, patch) ((major)*10000 + (minor)*100 + (patch))
+#define TUTTI_VERSION_CODE                 TUTTI_VERSION(TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH)
+
+// The version of the library that is loaded (TUTTI_VERSION_CODE is that of this header).
+// version: receives 10000 * major + 100 * minor + patch.
+// Errors: ncclInvalidArgument where version is NULL. Since 0.1.
+ncclResult_t tuttiVersion(int *version);
+
+// Splits `total` things over `nranks` ranks as evenly as whole things allow: the first total %
+// nranks ranks get one more. 100 over 3 is 34, 33, 33. This is how the fused operations below share
+// tokens out. counts: [nranks], things of each rank; may be NULL. displacements: [nranks], the
+// first thing of each rank; may be NULL. Errors: ncclInvalidArgument where nranks < 1 or both
+// arrays are NULL. Since 0.1.
+ncclResult_t tuttiSplitCounts(size_t total, int nranks, size_t *counts, size_t *displacements);
+
+// What tuttiAllReduceRMSNorm may do besides its two main steps. Begin with
+// TUTTI_RMSNORM_OPTIONS_INITIALIZER, so that programs stay right when fields are added at the end.
+struct tuttiRMSNormOptions {
+    size_t size; // sizeof(struct tuttiRMSNormOptions) as the program was compiled
+    const void *
+        gamma; // [hidden] weights in the data type, device memory; NULL: all 1. Equal on all ranks.
+    const void
+        *residual; // [tokens x hidden] in the data type, device memory; NULL: none. Added to the
+                   // sum before the norm. Each rank reads only the rows of its own tokens.
+    void
+        *residualOut; // [tokens x hidden] in the data type, device memory; NULL: none. Receives sum
+                      // + residual, rounded once, for this rank's own tokens. May equal residual.
+    float
+        eps; // added to the mean of the squares inside the root; finite, >= 0. Equal on all ranks.
+};
+
+#define TUTTI_RMSNORM_OPTIONS_INITIALIZER                                                          \
+    {                                                                                              \
+        sizeof(struct tuttiRMSNormOptions), /* size */                                             \
+            NULL,                           /* gamma */                                            \
+            NULL,                           /* residual */                                         \
+            NULL,                           /* residualOut */                                      \
+            1e-6f                           /* eps */                                              \
+    }
+
+// All-reduce and RMSNorm in one pass: for each token (row)
+//     x[i]  = sum over ranks of sendbuff[token][i]  (+ residual[token][i])
+//     out   = x[i] / sqrt(mean of x[j]^2 over the row + eps)  (* gamma[i])
+// and `out` is stored in recvbuff[token][i] of every rank. Rank r reduces, normalises and stores
+// the tokens that tuttiSplitCounts(tokens, nranks) gives it. A row whose squares sum to zero with
+// eps 0 becomes zeros.
+//
+// The result is the same in every bit on all ranks, in every run and for every alignment: sums in
+// rank order, all arithmetic in float, one rounding at the end, the squares added in a fixed tree.
+// (The bits of a NaN's payload are not promised.)
+//
+// sendbuff, recvbuff: [tokens x hidden] row-major in the data type, inside symmetric windows of
+// `comm` (ncclCommWindowRegister with
+//   NCCL_WIN_COLL_SYMMETRIC), at the same window and offset on all ranks. Equal (in place) or
+//   disjoint.
+// tokens: rows; 0 does nothing and enqueues nothing. hidden: elements of a row, at least 1.
+// options: NULL means TUTTI_RMSNORM_OPTIONS_INITIALIZER.
+// datatype: ncclFloat32, ncclFloat16 or ncclBfloat16.
+// stream: the operation runs in its order, on every rank; every rank must make the call.
+// Errors: ncclInvalidArgument for a bad argument; ncclInvalidUsage where the ranks do not share
+// memory (more than one LSA team, or
+//   no window support). Ranks that call with different tokens, hidden, eps, type, windows or
+//   offsets find out when the operation runs: nothing is computed and ncclCommGetAsyncError gives
+//   ncclInvalidUsage on every rank.
+// May be called between ncclGroupStart and ncclGroupEnd. Since 0.1.
+ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuff, size_t tokens,
+                                   size_t hidden, const struct tuttiRMSNormOptions *options,
+                                   ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

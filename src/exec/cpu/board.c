@@ -1,0 +1,160 @@
+// Entering, comparing, leaving; see board.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/board.h"
+
+#include "base/log.h"
+#include "base/wait.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <vgpu/device_runtime.h>
+
+// A rank that is this late is named, and again each time the wait has doubled. It is no error.
+static const uint64_t late_ns = UINT64_C(10000000000);
+// Looks between two looks at the clock.
+enum { LOOKS_PER_CLOCK = 4096 };
+
+static bool is_aborted(const struct tt_board *board)
+{
+    return board->abort_flag != NULL &&
+           atomic_load_explicit(board->abort_flag, memory_order_acquire) != 0;
+}
+
+static void report_late(const struct tt_meeting *meeting, int late_rank, const char *what,
+                        uint64_t waited_ns)
+{
+    const char *comm_name = meeting->board->comm_name;
+    tt_log(TT_LOG_WARN, TT_LOG_COLL,
+           "rank %d: %s #%" PRIu64 " on %s waits %" PRIu64 " s for rank %d to %s", meeting->rank,
+           meeting->name, meeting->number, comm_name == NULL ? "?" : comm_name,
+           waited_ns / 1000000000, late_rank, what);
+}
+
+// Waits until *word, written by rank `writer`, has reached the meeting's number. False: aborted.
+static bool wait_for(const struct tt_meeting *meeting, const _Atomic uint64_t *word, int writer,
+                     const char *what)
+{
+    uint64_t start_ns = 0, next_report_ns = late_ns;
+    // A2: pairs with R1 and R2 (the writer's release stores).
+    for (unsigned look = 1; atomic_load_explicit(word, memory_order_acquire) < meeting->number;
+         look++) {
+        if (is_aborted(meeting->board)) {
+            return false;
+        }
+        vgpu_yield();
+        if (look % LOOKS_PER_CLOCK != 0 || !meeting->speaks) {
+            continue;
+        }
+        uint64_t now_ns = tt_now_ns();
+        start_ns = start_ns == 0 ? now_ns : start_ns;
+        if (now_ns - start_ns >= next_report_ns) {
+            report_late(meeting, writer, what, now_ns - start_ns);
+            next_report_ns *= 2;
+        }
+    }
+    return true;
+}
+
+bool tt_meeting_enter(const struct tt_meeting *meeting, const struct tt_claim *claim)
+{
+    const struct tt_board *board = meeting->board;
+    struct tt_board_local *local = tt_board_local(board, meeting->rank);
+    // The operation before ends by itself, also when aborted; only then may its lines be written
+    // anew.
+    while (atomic_load_explicit(&local->done, memory_order_acquire) + 1 < meeting->number) {
+        vgpu_yield();
+    }
+    if (atomic_exchange_explicit(&local->begun, meeting->number, memory_order_acq_rel) !=
+        meeting->number) {
+        for (int peer = 0; peer < meeting->nranks; peer++) {
+            struct tt_board_line *line = tt_board_line(board, peer, meeting->rank);
+            line->claim = *claim;
+            // R1: what this rank wrote before (its input among it) is visible to who reads the
+            // number.
+            atomic_store_explicit(&line->entered, meeting->number, memory_order_release);
+        }
+    }
+    for (int peer = 0; peer < meeting->nranks; peer++) {
+        if (!wait_for(meeting, &tt_board_line(board, meeting->rank, peer)->entered, peer,
+                      "enter")) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// The first field in which two claims differ, as text; NULL where they agree.
+static const char *difference(const struct tt_claim *mine, const struct tt_claim *theirs,
+                              char *text, size_t text_bytes)
+{
+    const struct {
+        const char *name;
+        uint64_t mine, theirs;
+    } field[] = {
+        {"tokens", mine->tokens, theirs->tokens},
+        {"hidden", mine->hidden, theirs->hidden},
+        {"datatype", mine->data_type, theirs->data_type},
+        {"sendbuff's window", mine->input_window, theirs->input_window},
+        {"sendbuff's offset", mine->input_offset, theirs->input_offset},
+        {"recvbuff's window", mine->output_window, theirs->output_window},
+        {"recvbuff's offset", mine->output_offset, theirs->output_offset},
+        {"gamma given", mine->has_gamma, theirs->has_gamma},
+        {"residual given", mine->has_residual, theirs->has_residual},
+    };
+    for (size_t i = 0; i < sizeof field / sizeof field[0]; i++) {
+        if (field[i].mine != field[i].theirs) {
+            (void)snprintf(text, text_bytes, "%s is %" PRIu64 " here and %" PRIu64 " there",
+                           field[i].name, field[i].mine, field[i].theirs);
+            return text;
+        }
+    }
+    if (mine->eps < theirs->eps || mine->eps > theirs->eps) {
+        (void)snprintf(text, text_bytes, "eps is %g here and %g there", (double)mine->eps,
+                       (double)theirs->eps);
+        return text;
+    }
+    return NULL;
+}
+
+bool tt_meeting_agrees(const struct tt_meeting *meeting, const struct tt_claim *claim)
+{
+    const struct tt_board *board = meeting->board;
+    char text[160];
+    for (int peer = 0; peer < meeting->nranks; peer++) {
+        const struct tt_claim *theirs = &tt_board_line(board, meeting->rank, peer)->claim;
+        if (difference(claim, theirs, text, sizeof text) == NULL) {
+            continue;
+        }
+        int none = ncclSuccess;
+        if (atomic_compare_exchange_strong(board->async_error, &none, ncclInvalidUsage)) {
+            (void)tt_fail(ncclInvalidUsage,
+                          "rank %d: %s #%" PRIu64 ": the call of rank %d differs: %s",
+                          meeting->rank, meeting->name, meeting->number, peer, text);
+        }
+        return false;
+    }
+    return true;
+}
+
+void tt_meeting_leave(const struct tt_meeting *meeting, unsigned block_count, bool failed)
+{
+    const struct tt_board *board = meeting->board;
+    struct tt_board_local *local = tt_board_local(board, meeting->rank);
+    if (atomic_fetch_add_explicit(&local->blocks_done, 1, memory_order_acq_rel) + 1 !=
+        block_count) {
+        return;
+    }
+    for (int peer = 0; peer < meeting->nranks; peer++) {
+        // R2: the results that this rank stored are visible to who reads the number.
+        atomic_store_explicit(&tt_board_line(board, peer, meeting->rank)->left, meeting->number,
+                              memory_order_release);
+    }
+    for (int peer = 0; peer < meeting->nranks && !failed; peer++) {
+        failed =
+            !wait_for(meeting, &tt_board_line(board, meeting->rank, peer)->left, peer, "finish");
+    }
+    atomic_store_explicit(&local->next_token, 0, memory_order_relaxed);
+    atomic_store_explicit(&local->blocks_done, 0, memory_order_relaxed);
+    atomic_store_explicit(&local->done, meeting->number, memory_order_release);
+}
