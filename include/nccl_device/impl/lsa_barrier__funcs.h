@@ -1,0 +1,216 @@
+// Bodies of lsa_barrier.h.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef NCCL_DEVICE_LSA_BARRIER__FUNCS_H_
+#define NCCL_DEVICE_LSA_BARRIER__FUNCS_H_
+
+#include "../lsa_barrier.h"
+#include "core__funcs.h"
+
+#if NCCL_CHECK_CUDACC
+template <typename Coop>
+NCCL_DEVICE_INLINE uint32_t *ncclLsaBarrierSession_internal<Coop>::stateWord(int rank,
+                                                                             int word) const
+{
+    uint32_t *records =
+        (uint32_t *)ncclGetResourceBufferPeerPointer(comm, handle.bufHandle, team, rank);
+    return records + (size_t)index * ncclLsaBarrierWords(team.nRanks) + word;
+}
+
+template <typename Coop>
+NCCL_DEVICE_INLINE uint32_t *ncclLsaBarrierSession_internal<Coop>::multicastWord(int word) const
+{
+    uint32_t *records =
+        (uint32_t *)ncclGetResourceBufferMultimemPointer(comm, handle.bufHandle, mmHandle);
+    return records + (size_t)index * ncclLsaBarrierWords(team.nRanks) + word;
+}
+
+template <typename Coop> NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<Coop>::open()
+{
+#if NCCL_DEVICE_CHECKED
+    if (index < 0 || index >= handle.nBarriers) {
+        vgpu_fault(
+            cudaErrorInvalidValue,
+            "LSA barrier %u of rank %d: only %d barriers were asked for (lsaBarrierCount, or "
+            "nBarriers of the requirement)",
+            (unsigned)index, comm.rank, handle.nBarriers);
+    }
+    if (coop.thread_rank() == 0) {
+        uint32_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+        uint32_t *owner = stateWord(team.rank, NCCL_LSA_BARRIER_OWNER);
+        uint32_t other = cuda::atomic_ref<uint32_t, cuda::thread_scope_device>(*owner).exchange(
+            block + 1, cuda::memory_order_acquire);
+        if (other != 0) {
+            vgpu_fault(
+                cudaErrorInvalidValue,
+                "LSA barrier %d of rank %d is used by block %u and by block %u at once: give "
+                "each group its own index",
+                index, comm.rank, other - 1, block);
+        }
+    }
+    coop.sync();
+#endif
+    epoch =
+        *stateWord(team.rank, multimem ? NCCL_LSA_BARRIER_MULTICAST_EPOCH : NCCL_LSA_BARRIER_EPOCH);
+}
+
+template <typename Coop> NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<Coop>::close()
+{
+    coop.sync();
+    if (coop.thread_rank() == 0) {
+        *stateWord(team.rank,
+                   multimem ? NCCL_LSA_BARRIER_MULTICAST_EPOCH : NCCL_LSA_BARRIER_EPOCH) = epoch;
+#if NCCL_DEVICE_CHECKED
+        uint32_t *owner = stateWord(team.rank, NCCL_LSA_BARRIER_OWNER);
+        cuda::atomic_ref<uint32_t, cuda::thread_scope_device>(*owner).store(
+            0, cuda::memory_order_release);
+#endif
+    }
+    coop.sync();
+}
+
+// True once *word has reached `round`, or the communicator is aborted; false at the deadline.
+template <typename Coop>
+template <bool withTimeout>
+NCCL_DEVICE_INLINE bool
+ncclLsaBarrierSession_internal<Coop>::waitWord(uint32_t *word, uint32_t round,
+                                               cuda::memory_order order, uint64_t deadline) const
+{
+    cuda::atomic_ref<uint32_t, cuda::thread_scope_system> announced(*word);
+    uint32_t steps = 0;
+    while ((int32_t)(announced.load(order) - round) < 0) {
+        if (nccl::utility::testAbort(comm.abortFlag, steps)) {
+            return true;
+        }
+        if (withTimeout && (int64_t)((uint64_t)clock64() - deadline) >= 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Waits for every other member; the group shares them. The round is then done, unless a member was
+// late for the deadline: then false, in all threads of the group, and the round can be waited for
+// again.
+template <typename Coop>
+template <bool withTimeout>
+NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::waitAll(cuda::memory_order order,
+                                                                      uint64_t timeoutCycles)
+{
+    uint64_t deadline = withTimeout ? (uint64_t)clock64() + timeoutCycles : 0;
+    cuda::memory_order acquire = nccl::utility::acquireOrderOf(order);
+    uint32_t round = epoch + (multimem ? (uint32_t)team.nRanks : 1u);
+    bool late = false;
+    if (multimem) {
+        if (coop.thread_rank() == 0) {
+            uint32_t *word = stateWord(team.rank, NCCL_LSA_BARRIER_MULTICAST_INBOX);
+            late = !this->template waitWord<withTimeout>(word, round, acquire, deadline);
+        }
+    } else {
+        for (int i = coop.thread_rank() + 1; i < team.nRanks && !late; i += coop.size()) {
+            int peer = team.rank + i < team.nRanks ? team.rank + i : team.rank + i - team.nRanks;
+            uint32_t *word = stateWord(team.rank, NCCL_LSA_BARRIER_INBOX + peer);
+            late = !this->template waitWord<withTimeout>(word, round, acquire, deadline);
+        }
+    }
+    if (withTimeout) {
+        late = nccl::utility::coopAny(coop, late);
+    }
+    coop.sync();
+    if (!late) {
+        epoch = round;
+    }
+    return !late;
+}
+
+template <typename Coop>
+NCCL_DEVICE_INLINE ncclLsaBarrierSession<Coop>::ncclLsaBarrierSession(
+    Coop coop, ncclDevComm const &comm, ncclTeam team, ncclLsaBarrierHandle handle, uint32_t index,
+    bool multimem, ncclMultimemHandle mmHandle)
+    : ncclLsaBarrierSession_internal<Coop>{coop, comm, team, handle, (int)index, false, mmHandle, 0}
+{
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    this->multimem = multimem && mmHandle.mcBasePtr != nullptr;
+#else
+    (void)multimem;
+#endif
+    this->open();
+}
+
+template <typename Coop>
+NCCL_DEVICE_INLINE
+ncclLsaBarrierSession<Coop>::ncclLsaBarrierSession(Coop coop, ncclDevComm const &comm,
+                                                   ncclTeamTagLsa, uint32_t index, bool multimem)
+    : ncclLsaBarrierSession(coop, comm, ncclTeamLsa(comm), comm.lsaBarrier, index, multimem,
+                            comm.lsaMultimem)
+{
+}
+
+template <typename Coop> NCCL_DEVICE_INLINE ncclLsaBarrierSession<Coop>::~ncclLsaBarrierSession()
+{
+    this->close();
+}
+
+template <typename Coop>
+NCCL_DEVICE_INLINE void ncclLsaBarrierSession<Coop>::arrive(Coop, cuda::memory_order order)
+{
+    bool release = nccl::utility::releaseOrderOf(order) == cuda::memory_order_release;
+    this->coop.sync();
+    if (this->multimem) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+        if (this->coop.thread_rank() == 0) {
+            uint32_t *inbox = this->multicastWord(NCCL_LSA_BARRIER_MULTICAST_INBOX);
+            if (release) {
+                asm volatile("multimem.red.release.sys.global.add.u32 [%0], %1;"
+                             :
+                             : "l"(inbox), "r"(1)
+                             : "memory");
+            } else {
+                asm volatile("multimem.red.relaxed.sys.global.add.u32 [%0], %1;"
+                             :
+                             : "l"(inbox), "r"(1)
+                             : "memory");
+            }
+        }
+#endif
+        return;
+    }
+    for (int i = this->coop.thread_rank() + 1; i < this->team.nRanks; i += this->coop.size()) {
+        int rank = this->team.rank;
+        int peer = rank + i < this->team.nRanks ? rank + i : rank + i - this->team.nRanks;
+        uint32_t *word = this->stateWord(peer, NCCL_LSA_BARRIER_INBOX + rank);
+        cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*word).store(
+            this->epoch + 1, release ? cuda::memory_order_release : cuda::memory_order_relaxed);
+    }
+}
+
+template <typename Coop>
+NCCL_DEVICE_INLINE void ncclLsaBarrierSession<Coop>::wait(Coop, cuda::memory_order order)
+{
+    this->template waitAll<false>(order, 0);
+}
+
+template <typename Coop>
+NCCL_DEVICE_INLINE ncclResult_t ncclLsaBarrierSession<Coop>::wait(Coop, cuda::memory_order order,
+                                                                  uint64_t timeoutCycles)
+{
+    return this->template waitAll<true>(order, timeoutCycles) ? ncclSuccess : ncclTimeout;
+}
+
+template <typename Coop>
+NCCL_DEVICE_INLINE void ncclLsaBarrierSession<Coop>::sync(Coop coop, cuda::memory_order order)
+{
+    arrive(coop, order);
+    wait(coop, order);
+}
+
+template <typename Coop>
+NCCL_DEVICE_INLINE ncclResult_t ncclLsaBarrierSession<Coop>::sync(Coop coop,
+                                                                  cuda::memory_order order,
+                                                                  uint64_t timeoutCycles)
+{
+    arrive(coop, order);
+    return wait(coop, order, timeoutCycles);
+}
+#endif
+
+#endif

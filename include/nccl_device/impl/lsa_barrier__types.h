@@ -1,0 +1,55 @@
+// State of LSA barriers. Each index has its own record of 32-bit words, records at distances of
+// whole 64-byte lines:
+//   0 rounds done with multicast   1 rounds done with stores   2 multicast arrivals   3 the block
+//   that uses it, plus one 4 + r  the round that team rank r has announced by a store
+// SPDX-License-Identifier: Apache-2.0
+#ifndef NCCL_DEVICE_LSA_BARRIER__TYPES_H_
+#define NCCL_DEVICE_LSA_BARRIER__TYPES_H_
+
+#include "../core.h"
+#include "core__types.h"
+
+struct ncclLsaBarrierHandle {
+    ncclDevResourceHandle_t bufHandle;
+    int nBarriers;
+};
+
+enum {
+    NCCL_LSA_BARRIER_MULTICAST_EPOCH = 0,
+    NCCL_LSA_BARRIER_EPOCH = 1,
+    NCCL_LSA_BARRIER_MULTICAST_INBOX = 2,
+    NCCL_LSA_BARRIER_OWNER = 3,
+    NCCL_LSA_BARRIER_INBOX = 4,
+};
+
+// Words of one record for a team of nRanks.
+NCCL_HOST_DEVICE_INLINE size_t ncclLsaBarrierWords(int nRanks)
+{
+    return ((size_t)nRanks + NCCL_LSA_BARRIER_INBOX + 15) / 16 * 16;
+}
+
+#if NCCL_CHECK_CUDACC
+template <typename Coop> struct ncclLsaBarrierSession_internal {
+    Coop coop;
+    ncclDevComm const &comm;
+    ncclTeam team;
+    ncclLsaBarrierHandle handle;
+    int index;
+    bool multimem;
+    ncclMultimemHandle mmHandle;
+    uint32_t epoch;
+
+    // Word `word` of this barrier's record on team rank `rank`; of all ranks at once.
+    NCCL_DEVICE_INLINE uint32_t *stateWord(int rank, int word) const;
+    NCCL_DEVICE_INLINE uint32_t *multicastWord(int word) const;
+    NCCL_DEVICE_INLINE void open();
+    NCCL_DEVICE_INLINE void close();
+    template <bool withTimeout>
+    NCCL_DEVICE_INLINE bool waitWord(uint32_t *word, uint32_t round, cuda::memory_order order,
+                                     uint64_t deadline) const;
+    template <bool withTimeout>
+    NCCL_DEVICE_INLINE bool waitAll(cuda::memory_order order, uint64_t timeoutCycles);
+};
+#endif
+
+#endif
