@@ -79,11 +79,10 @@ static void run_row(const struct job *job, const struct tt_norm_variant *variant
     for (first = 0;; first += TT_NORM_SEGMENT) {
         count = hidden - first < TT_NORM_SEGMENT ? hidden - first : TT_NORM_SEGMENT;
         vgpu_mark("reduce");
-        type->load(x, row, first, count);
+        type->load(x, partial, row, first, count);
         if (vgpu_counting) {
             count_load(row, first * type->bytes, count * type->bytes);
         }
-        variant->square(partial, x, count);
         if (first + count == hidden) {
             break;
         }
@@ -101,7 +100,7 @@ static void run_row(const struct job *job, const struct tt_norm_variant *variant
         }
         first -= TT_NORM_SEGMENT;
         count = TT_NORM_SEGMENT;
-        type->load(x, row, first, count);
+        type->load(x, partial, row, first, count);
         if (vgpu_counting) {
             count_load(row, first * type->bytes, count * type->bytes);
         }
@@ -129,6 +128,7 @@ static void run_rows(const struct job *job)
                 .input = {operation->input.base + offset, operation->input.stride},
                 .output = {operation->output.base + offset, operation->output.stride},
                 .ranks = operation->nranks,
+                .ahead = row_bytes,
                 .gamma = operation->gamma,
                 .residual = residual == NULL ? NULL : residual + offset,
                 .residual_out = residual_out == NULL ? NULL : residual_out + offset,

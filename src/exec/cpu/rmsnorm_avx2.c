@@ -12,23 +12,39 @@ static bool vector_usable(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 }
 
-static inline vector_float half_load(const void *from)
+INLINE vector_int widen(vector_short value)
 {
-    return (vector_float)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+    return (vector_int)_mm256_cvtepu16_epi32((__m128i)value);
 }
 
-static inline void half_store(void *to, vector_float value)
+// Elements are 0 .. 0xffff.
+INLINE vector_short narrow(vector_int value)
 {
-    vector_int nan = (vector_int)(value != value);
+    __m256i wide = (__m256i)value;
+    return (vector_short)_mm_packus_epi32(_mm256_castsi256_si128(wide),
+                                          _mm256_extracti128_si256(wide, 1));
+}
+
+INLINE vector_float half_widen(vector_short value)
+{
+    return (vector_float)_mm256_cvtph_ps((__m128i)value);
+}
+
+INLINE vector_short half_narrow(vector_float value)
+{
+    vector_short nan = narrow((vector_int)(value != value) & 0xffff);
     vector_short plain = (vector_short)_mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT);
-    vector_short mask = __builtin_convertvector(nan, vector_short);
-    vector_short halves = (plain & ~mask) | (mask & 0x7fff);
-    memcpy(to, &halves, sizeof halves);
+    return (plain & ~nan) | (nan & 0x7fff);
 }
 
-static inline void stream_store(void *to, vector_float value)
+INLINE void stream_floats(void *to, vector_float value)
 {
     _mm256_stream_ps((float *)to, (__m256)value);
+}
+
+INLINE void stream_shorts(void *to, vector_short value)
+{
+    _mm_stream_si128((__m128i *)to, (__m128i)value);
 }
 
 #define VARIANT      tt_norm_avx2

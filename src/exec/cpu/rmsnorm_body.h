@@ -1,38 +1,22 @@
 // The row kernels' source, compiled once per instruction set: the including file sets
-// TT_VECTOR_BYTES and VARIANT, and defines vector_usable, half_load, half_store and stream_store
-// before. Vectors are the compiler's own vector types, so the operations and their order are those
-// of the portable variant by construction. SPDX-License-Identifier: Apache-2.0
+// TT_VECTOR_BYTES and VARIANT, and defines vector_usable, widen, narrow, half_widen, half_narrow,
+// stream_floats and stream_shorts before. Vectors are the compiler's own vector types, so the
+// operations and their order are those of the portable variant by construction.
+// SPDX-License-Identifier: Apache-2.0
 
 #include <stdint.h>
 #include <string.h>
 
 enum {
     LANES = TT_VECTOR_BYTES / 4,   // floats in a vector
-    LINE = 64,                     // bytes stored to one rank before the next rank's turn
+    BLOCK = 4 * LANES,             // floats that are summed and squared at a time
+    LINE = 64,                     // bytes that are stored at a time
+    PIECE = 256,                   // elements stored to one rank before the next rank's turn
     FLOAT_STEP = LINE / 4 / LANES, // vectors that make a line, float
     SHORT_STEP = LINE / 2 / LANES, // and 16-bit types
     FLOAT_WIDTH = FLOAT_STEP * LANES,
     SHORT_WIDTH = SHORT_STEP * LANES,
 };
-
-#define INLINE static inline __attribute__((always_inline))
-
-// Deinterleaving: the even and the odd elements of two vectors.
-#if TT_VECTOR_BYTES == 64
-#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
-#define ODD  1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
-#elif TT_VECTOR_BYTES == 32
-#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
-#define ODD  1, 3, 5, 7, 9, 11, 13, 15
-#else
-#define EVEN 0, 2, 4, 6
-#define ODD  1, 3, 5, 7
-#endif
-#ifdef __clang__
-#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define PICK(a, b, ...) __builtin_shuffle(a, b, (vector_int){__VA_ARGS__})
-#endif
 
 INLINE vector_float load_floats(const void *from)
 {
@@ -46,26 +30,40 @@ INLINE void store_floats(void *to, vector_float value)
     memcpy(to, &value, sizeof value);
 }
 
-INLINE vector_float bfloat16_load(const void *from)
+INLINE vector_short load_shorts(const void *from)
 {
-    vector_short halves;
-    memcpy(&halves, from, sizeof halves);
-    return (vector_float)(__builtin_convertvector(halves, vector_int) << 16);
+    vector_short value;
+    memcpy(&value, from, sizeof value);
+    return value;
 }
 
-INLINE vector_short bfloat16_round(vector_float value)
+INLINE void store_shorts(void *to, vector_short value)
+{
+    memcpy(to, &value, sizeof value);
+}
+
+INLINE vector_float bfloat16_widen(vector_short value)
+{
+    return (vector_float)(widen(value) << 16);
+}
+
+INLINE vector_short bfloat16_narrow(vector_float value)
 {
     vector_int bits = (vector_int)value;
     vector_int nan = (vector_int)(value != value); // all ones where not a number
     vector_int rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return __builtin_convertvector((rounded & ~nan) | (nan & 0x7fff), vector_short);
+    return narrow((rounded & ~nan & 0xffff) | (nan & 0x7fff));
 }
 
-INLINE void bfloat16_store(void *to, vector_float value)
-{
-    vector_short halves = bfloat16_round(value);
-    memcpy(to, &halves, sizeof halves);
-}
+#define float32_load(from)         load_floats(from)
+#define float32_store(to, value)   store_floats(to, value)
+#define float32_stream(to, value)  stream_floats(to, value)
+#define float16_load(from)         half_widen(load_shorts(from))
+#define float16_store(to, value)   store_shorts(to, half_narrow(value))
+#define float16_stream(to, value)  stream_shorts(to, half_narrow(value))
+#define bfloat16_load(from)        bfloat16_widen(load_shorts(from))
+#define bfloat16_store(to, value)  store_shorts(to, bfloat16_narrow(value))
+#define bfloat16_stream(to, value) stream_shorts(to, bfloat16_narrow(value))
 
 // One element at a time, for ends of rows.
 INLINE float float32_get(const void *from)
@@ -106,74 +104,95 @@ INLINE void bfloat16_put(void *to, float value)
     memcpy(to, &half, sizeof half);
 }
 
-#define float32_load  load_floats
-#define float32_store store_floats
-#define float16_load  half_load
-#define float16_store half_store
-
-// A line's worth of vectors to one address, past the caches where `stream` (the address is then
-// line-aligned).
+// A line's worth of vectors to one address, past the caches where `stream` (it is aligned then).
 #define DEFINE_PUT_LINE(type, bytes, step)                                                         \
     INLINE void type##_put_line(char *to, const vector_float *value, bool stream)                  \
     {                                                                                              \
-        char line[LINE] __attribute__((aligned(LINE)));                                            \
         _Pragma("GCC unroll 8") for (int v = 0; v < (step); v++)                                   \
         {                                                                                          \
-            type##_store(line + v * LANES * (bytes), value[v]);                                    \
-        }                                                                                          \
-        _Pragma("GCC unroll 8") for (int v = 0; v < LINE / TT_VECTOR_BYTES; v++)                   \
-        {                                                                                          \
-            vector_float part = load_floats(line + v * TT_VECTOR_BYTES);                           \
             if (stream) {                                                                          \
-                stream_store(to + v * TT_VECTOR_BYTES, part);                                      \
+                type##_stream(to + v * LANES * (bytes), value[v]);                                 \
             } else {                                                                               \
-                store_floats(to + v * TT_VECTOR_BYTES, part);                                      \
+                type##_store(to + v * LANES * (bytes), value[v]);                                  \
             }                                                                                      \
         }                                                                                          \
     }
 
-// x = sum over ranks in rank order (+ residual).
+// Adds the squares of 4 * LANES elements to LANES partial sums. The four vectors hold LANES groups
+// of four; element k of every group is picked into one vector, so lane j holds group j.
+INLINE void add_squares(float *lane, vector_float a, vector_float b, vector_float c, vector_float d)
+{
+    a *= a;
+    b *= b;
+    c *= c;
+    d *= d;
+    vector_float even_low = PICK(a, b, EVEN), even_high = PICK(c, d, EVEN);
+    vector_float odd_low = PICK(a, b, ODD), odd_high = PICK(c, d, ODD);
+    vector_float sum = load_floats(lane) + PICK(even_low, even_high, EVEN);
+    sum += PICK(odd_low, odd_high, EVEN);
+    sum += PICK(even_low, even_high, ODD);
+    sum += PICK(odd_low, odd_high, ODD);
+    store_floats(lane, sum);
+}
+
+// x = sum over ranks in rank order (+ residual); its squares go to `partial`. Elements behind the
+// last are zeros, which change no sum of squares.
 #define DEFINE_LOAD(type, bytes)                                                                   \
-    static void type##_load_row(float *x, const struct tt_norm_row *row, size_t first,             \
-                                size_t count)                                                      \
+    INLINE void type##_sum_block(vector_float *sum, const struct tt_norm_row *row, size_t offset)  \
     {                                                                                              \
-        const char *base = row->input.base + first * (bytes);                                      \
-        const char *residual = row->residual == NULL ? NULL : row->residual + first * (bytes);     \
+        const char *from = row->input.base + offset;                                               \
+        _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                        \
+        {                                                                                          \
+            sum[v] = type##_load(from + v * LANES * (bytes));                                      \
+        }                                                                                          \
+        for (int rank = 1; rank < row->ranks; rank++) {                                            \
+            from += row->input.stride;                                                             \
+            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                    \
+            {                                                                                      \
+                sum[v] += type##_load(from + v * LANES * (bytes));                                 \
+            }                                                                                      \
+        }                                                                                          \
+        if (row->residual != NULL) {                                                               \
+            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                    \
+            {                                                                                      \
+                sum[v] += type##_load(row->residual + offset + v * LANES * (bytes));               \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+    INLINE float type##_sum_one(const struct tt_norm_row *row, size_t offset)                      \
+    {                                                                                              \
+        const char *from = row->input.base + offset;                                               \
+        float sum = type##_get(from);                                                              \
+        for (int rank = 1; rank < row->ranks; rank++) {                                            \
+            from += row->input.stride;                                                             \
+            sum += type##_get(from);                                                               \
+        }                                                                                          \
+        return row->residual == NULL ? sum : sum + type##_get(row->residual + offset);             \
+    }                                                                                              \
+    static void type##_load_row(float *x, float *partial, const struct tt_norm_row *row,           \
+                                size_t first, size_t count)                                        \
+    {                                                                                              \
+        vector_float sum[4];                                                                       \
         size_t i = 0;                                                                              \
-        for (; i + 4 * (size_t)LANES <= count; i += 4 * (size_t)LANES) {                           \
-            const char *from = base + i * (bytes);                                                 \
-            vector_float sum[4];                                                                   \
+        for (; i + BLOCK <= count; i += BLOCK) {                                                   \
+            type##_sum_block(sum, row, (first + i) * (bytes));                                     \
             _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                    \
             {                                                                                      \
-                sum[v] = type##_load(from + v * LANES * (bytes));                                  \
-            }                                                                                      \
-            for (int rank = 1; rank < row->ranks; rank++) {                                        \
-                from += row->input.stride;                                                         \
-                _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                \
-                {                                                                                  \
-                    sum[v] += type##_load(from + v * LANES * (bytes));                             \
-                }                                                                                  \
-            }                                                                                      \
-            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                    \
-            {                                                                                      \
-                if (residual != NULL) {                                                            \
-                    sum[v] += type##_load(residual + (i + (size_t)(v * LANES)) * (bytes));         \
-                }                                                                                  \
                 store_floats(x + i + v * LANES, sum[v]);                                           \
             }                                                                                      \
+            add_squares(partial + i / TT_NORM_GROUP % TT_NORM_LANES, sum[0], sum[1], sum[2],       \
+                        sum[3]);                                                                   \
         }                                                                                          \
-        for (; i < count; i++) {                                                                   \
-            const char *from = base + i * (bytes);                                                 \
-            float sum = type##_get(from);                                                          \
-            for (int rank = 1; rank < row->ranks; rank++) {                                        \
-                from += row->input.stride;                                                         \
-                sum += type##_get(from);                                                           \
-            }                                                                                      \
-            x[i] = residual == NULL ? sum : sum + type##_get(residual + i * (bytes));              \
+        if (i == count) {                                                                          \
+            return;                                                                                \
         }                                                                                          \
-        for (; i % TT_NORM_PADDING != 0; i++) {                                                    \
-            x[i] = 0.0f;                                                                           \
+        float end[BLOCK] = {0};                                                                    \
+        for (size_t k = 0; i + k < count; k++) {                                                   \
+            x[i + k] = end[k] = type##_sum_one(row, (first + i + k) * (bytes));                    \
         }                                                                                          \
+        add_squares(partial + i / TT_NORM_GROUP % TT_NORM_LANES, load_floats(end),                 \
+                    load_floats(end + LANES), load_floats(end + 2 * LANES),                        \
+                    load_floats(end + 3 * LANES));                                                 \
     }
 
 // out = round(x * scale (* gamma)) to all ranks.
@@ -181,20 +200,27 @@ INLINE void bfloat16_put(void *to, float value)
     INLINE void type##_store_lines(const struct tt_norm_row *row, const float *x, float scale,     \
                                    size_t first, size_t count, bool stream)                        \
     {                                                                                              \
-        char *base = row->output.base + first * (bytes);                                           \
         const char *gamma = row->gamma == NULL ? NULL : row->gamma + first * (bytes);              \
-        for (size_t i = 0; i + (width) <= count; i += (width)) {                                   \
-            vector_float y[step];                                                                  \
-            _Pragma("GCC unroll 8") for (int v = 0; v < (step); v++)                               \
-            {                                                                                      \
-                y[v] = load_floats(x + i + v * LANES) * scale;                                     \
-                if (gamma != NULL) {                                                               \
-                    y[v] *= type##_load(gamma + (i + (size_t)(v * LANES)) * (bytes));              \
+        size_t whole = count - count % (width);                                                    \
+        for (size_t piece = 0; piece < whole; piece += PIECE) {                                    \
+            size_t end = whole - piece < PIECE ? whole : piece + PIECE;                            \
+            char *to = row->output.base + first * (bytes);                                         \
+            const char *next = row->input.base + row->ahead + first * (bytes);                     \
+            for (int rank = 0; rank < row->ranks; rank++) {                                        \
+                for (size_t i = piece; i < end; i += (width)) {                                    \
+                    vector_float y[step];                                                          \
+                    _Pragma("GCC unroll 8") for (int v = 0; v < (step); v++)                       \
+                    {                                                                              \
+                        y[v] = load_floats(x + i + v * LANES) * scale;                             \
+                        if (gamma != NULL) {                                                       \
+                            y[v] *= type##_load(gamma + (i + (size_t)(v * LANES)) * (bytes));      \
+                        }                                                                          \
+                    }                                                                              \
+                    __builtin_prefetch(next + i * (bytes), 0, 2);                                  \
+                    type##_put_line(to + i * (bytes), y, stream);                                  \
                 }                                                                                  \
-            }                                                                                      \
-            char *to = base + i * (bytes);                                                         \
-            for (int rank = 0; rank < row->ranks; rank++, to += row->output.stride) {              \
-                type##_put_line(to, y, stream);                                                    \
+                to += row->output.stride;                                                          \
+                next += row->input.stride;                                                         \
             }                                                                                      \
         }                                                                                          \
     }                                                                                              \
@@ -244,29 +270,6 @@ DEFINE_TYPE(float32, sizeof(float), FLOAT_STEP, FLOAT_WIDTH)
 DEFINE_TYPE(float16, sizeof(uint16_t), SHORT_STEP, SHORT_WIDTH)
 DEFINE_TYPE(bfloat16, sizeof(uint16_t), SHORT_STEP, SHORT_WIDTH)
 
-// Four vectors hold LANES groups of four; element k of every group is picked into one vector, so
-// lane j holds group j.
-static void square(float *partial, const float *x, size_t count)
-{
-    size_t padded = (count + TT_NORM_PADDING - 1) / TT_NORM_PADDING * TT_NORM_PADDING;
-    for (size_t i = 0; i < padded; i += 4 * (size_t)LANES) {
-        vector_float a = load_floats(x + i), b = load_floats(x + i + LANES);
-        vector_float c = load_floats(x + i + 2 * LANES), d = load_floats(x + i + 3 * LANES);
-        a *= a;
-        b *= b;
-        c *= c;
-        d *= d;
-        vector_float even_low = PICK(a, b, EVEN), even_high = PICK(c, d, EVEN);
-        vector_float odd_low = PICK(a, b, ODD), odd_high = PICK(c, d, ODD);
-        float *lane = partial + i / TT_NORM_GROUP % TT_NORM_LANES;
-        vector_float sum = load_floats(lane) + PICK(even_low, even_high, EVEN);
-        sum += PICK(odd_low, odd_high, EVEN);
-        sum += PICK(even_low, even_high, ODD);
-        sum += PICK(odd_low, odd_high, ODD);
-        store_floats(lane, sum);
-    }
-}
-
 static float fold(float *partial)
 {
     int distance = TT_NORM_LANES / 2;
@@ -290,6 +293,5 @@ const struct tt_norm_variant VARIANT = {
     .float32 = {sizeof(float), float32_load_row, float32_store_row},
     .float16 = {sizeof(uint16_t), float16_load_row, float16_store_row},
     .bfloat16 = {sizeof(uint16_t), bfloat16_load_row, bfloat16_store_row},
-    .square = square,
     .fold = fold,
 };

@@ -11,25 +11,60 @@ static bool vector_usable(void)
     return true;
 }
 
-static inline vector_float half_load(const void *from)
+INLINE vector_int widen(vector_short value)
 {
-    uint16_t half[4];
-    memcpy(half, from, sizeof half);
-    return (vector_float){tt_float_from_half(half[0]), tt_float_from_half(half[1]),
-                          tt_float_from_half(half[2]), tt_float_from_half(half[3])};
+    return __builtin_convertvector(value, vector_int);
 }
 
-static inline void half_store(void *to, vector_float value)
+// Elements are 0 .. 0xffff.
+INLINE vector_short narrow(vector_int value)
 {
-    uint16_t half[4] = {tt_half_from_float(value[0]), tt_half_from_float(value[1]),
-                        tt_half_from_float(value[2]), tt_half_from_float(value[3])};
-    memcpy(to, half, sizeof half);
+    return __builtin_convertvector(value, vector_short);
 }
 
-static inline void stream_store(void *to, vector_float value)
+INLINE vector_int select_int(vector_int mask, vector_int yes, vector_int no)
+{
+    return (mask & yes) | (~mask & no);
+}
+
+// tt_float_from_half, without branches: the exponent is put right by a multiplication, which is
+// exact, subnormals included; infinity and NaN then get theirs.
+INLINE vector_float half_widen(vector_short value)
+{
+    vector_int half = widen(value);
+    vector_int sign = (half & 0x8000) << 16, rest = half & 0x7fff;
+    vector_int finite = (vector_int)((vector_float)(rest << 13) * 0x1p112f);
+    vector_int special = rest << 13 | 0x7f800000;
+    return (vector_float)(sign | select_int(rest >= 0x7c00, special, finite));
+}
+
+// tt_half_from_float, without branches.
+INLINE vector_short half_narrow(vector_float value)
+{
+    vector_int bits = (vector_int)value;
+    vector_int sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    vector_int normal = (rest - (112 << 23) + 0xfff + (rest >> 13 & 1)) >> 13;
+    vector_int small = (vector_int)((vector_float)rest + 0.5f) - 0x3f000000;
+    vector_int half = select_int(rest < 0x38800000, small, normal);
+    half = sign | select_int(rest >= 0x477ff000, (vector_int){0} + 0x7c00, half);
+    return narrow(select_int(rest > 0x7f800000, (vector_int){0} + 0x7fff, half));
+}
+
+INLINE void stream_floats(void *to, vector_float value)
 {
 #if defined(__SSE__)
     __builtin_ia32_movntps((float *)to, value);
+#else
+    memcpy(to, &value, sizeof value);
+#endif
+}
+
+INLINE void stream_shorts(void *to, vector_short value)
+{
+#if defined(__SSE2__) && defined(__x86_64__)
+    long long bits;
+    memcpy(&bits, &value, sizeof bits);
+    __builtin_ia32_movnti64((long long *)to, bits);
 #else
     memcpy(to, &value, sizeof value);
 #endif

@@ -2,10 +2,10 @@
 // bit.
 //
 // A row is worked on in segments of at most TT_NORM_SEGMENT elements, held as float in the caller's
-// scratch: load (sum over ranks in rank order, + residual), square (add the squares into 256
-// partial sums), after the last segment fold (the tree over the partial sums), then store per
-// segment. Which partial sum a square goes to and in which order is fixed: element i belongs to
-// group i / 4, group g to partial sum g mod 256, ascending. SPDX-License-Identifier: Apache-2.0
+// scratch: load sums over the ranks in rank order (+ residual) and adds the squares into 256
+// partial sums; after the last segment fold adds those in a tree; then store, per segment. Which
+// partial sum a square goes to and in which order is fixed: element i belongs to group i / 4, group
+// g to partial sum g mod 256, ascending. SPDX-License-Identifier: Apache-2.0
 #ifndef TT_EXEC_CPU_RMSNORM_ROWS_H
 #define TT_EXEC_CPU_RMSNORM_ROWS_H
 
@@ -17,9 +17,7 @@
 enum {
     TT_NORM_LANES = 256,
     TT_NORM_GROUP = 4,
-    TT_NORM_SEGMENT =
-        16384,            // floats: 64 KiB, a quarter of a native block's stack and well inside L2
-    TT_NORM_PADDING = 64, // floats behind a segment that load fills with zeros
+    TT_NORM_SEGMENT = 16384, // floats: 64 KiB, a quarter of a native block's stack, inside L2
 };
 
 // One row of one operation; all pointers are to its first element.
@@ -29,14 +27,16 @@ struct tt_norm_row {
     const char *gamma;    // [hidden] or NULL
     const char *residual; // or NULL
     char *residual_out;   // or NULL
+    size_t ahead;         // bytes from here to the row that comes next; its input is prefetched
     bool stream;          // store the output past the caches; the caller fences afterwards
 };
 
 struct tt_norm_type {
     size_t bytes; // of an element
-    // x[0 .. count) = elements first .. first + count of the row, summed; zeros up to the next
-    // multiple of TT_NORM_PADDING.
-    void (*load)(float *x, const struct tt_norm_row *row, size_t first, size_t count);
+    // x[0 .. count) = elements first .. first + count of the row, summed over the ranks. Adds their
+    // squares to partial[256]. first: a multiple of TT_NORM_SEGMENT.
+    void (*load)(float *x, float *partial, const struct tt_norm_row *row, size_t first,
+                 size_t count);
     // Stores x * scale (* gamma) to all ranks, and x to residual_out where the row has one.
     void (*store)(const struct tt_norm_row *row, const float *x, float scale, size_t first,
                   size_t count);
@@ -46,9 +46,6 @@ struct tt_norm_variant {
     const char *name;
     bool (*usable)(void); // on this processor
     struct tt_norm_type float32, float16, bfloat16;
-    // Adds the squares of x[0 .. count) (and its zero padding) to partial[256]. The segment starts
-    // at a multiple of 1024.
-    void (*square)(float *partial, const float *x, size_t count);
     // The tree over the partial sums, which it overwrites.
     float (*fold)(float *partial);
 };

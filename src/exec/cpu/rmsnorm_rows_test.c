@@ -119,14 +119,13 @@ static void variant_row(const struct tt_norm_variant *variant, const struct tt_n
     for (size_t s = 0; s < segments; s++) {
         size_t first = s * TT_NORM_SEGMENT;
         size_t count = hidden - first < TT_NORM_SEGMENT ? hidden - first : TT_NORM_SEGMENT;
-        type->load(x, row, first, count);
-        variant->square(partial, x, count);
+        type->load(x, partial, row, first, count);
     }
     float scale = tt_norm_scale(variant->fold(partial), hidden, eps);
     for (size_t s = segments; s-- > 0;) {
         size_t first = s * TT_NORM_SEGMENT;
         size_t count = hidden - first < TT_NORM_SEGMENT ? hidden - first : TT_NORM_SEGMENT;
-        type->load(x, row, first, count);
+        type->load(x, partial, row, first, count);
         type->store(row, x, scale, first, count);
     }
 }

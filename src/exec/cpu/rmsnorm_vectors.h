@@ -8,8 +8,27 @@
 
 #include <stdint.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
 typedef float vector_float __attribute__((vector_size(TT_VECTOR_BYTES)));
 typedef int32_t vector_int __attribute__((vector_size(TT_VECTOR_BYTES)));
 typedef uint16_t vector_short __attribute__((vector_size(TT_VECTOR_BYTES / 2)));
+
+// PICK(a, b, EVEN) and PICK(a, b, ODD): the even and the odd elements of two vectors.
+#if TT_VECTOR_BYTES == 64
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define ODD  1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#elif TT_VECTOR_BYTES == 32
+#define EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define ODD  1, 3, 5, 7, 9, 11, 13, 15
+#else
+#define EVEN 0, 2, 4, 6
+#define ODD  1, 3, 5, 7
+#endif
+#ifdef __clang__
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define PICK(a, b, ...) __builtin_shuffle(a, b, (vector_int){__VA_ARGS__})
+#endif
 
 #endif
