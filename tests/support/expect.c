@@ -1,6 +1,6 @@
 // The checks of expect.h: counters and messages. Counters are atomic; each message is one write, so
-// that messages of threads and processes do not mix within a line. SPDX-License-Identifier:
-// Apache-2.0
+// that messages of threads and processes do not mix within a line.
+// SPDX-License-Identifier: Apache-2.0
 #include "expect.h"
 
 #include <math.h>
