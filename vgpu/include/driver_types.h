@@ -148,7 +148,7 @@ enum cudaError {
     cudaErrorInvalidResourceType = 914,
     cudaErrorInvalidResourceConfiguration = 915,
     cudaErrorUnknown = 999,
-    cudaErrorApiFailureBase = 10000,
+    cudaErrorApiFailureBase = 10000
 };
 typedef enum cudaError cudaError_t;
 
@@ -347,20 +347,20 @@ enum cudaDeviceAttr {
     cudaDevAttrHostNumaMultinodeIpcSupported = 143,
     cudaDevAttrHostMemoryPoolsSupported = 144,
     cudaDevAttrOnlyPartialHostNativeAtomicSupported = 147,
-    cudaDevAttrMax = 148,
+    cudaDevAttrMax = 148
 };
 enum cudaDeviceP2PAttr {
     cudaDevP2PAttrPerformanceRank = 1,
     cudaDevP2PAttrAccessSupported = 2,
     cudaDevP2PAttrNativeAtomicSupported = 3,
     cudaDevP2PAttrCudaArrayAccessSupported = 4,
-    cudaDevP2PAttrOnlyPartialNativeAtomicSupported = 5,
+    cudaDevP2PAttrOnlyPartialNativeAtomicSupported = 5
 };
 enum cudaComputeMode {
     cudaComputeModeDefault = 0,
     cudaComputeModeExclusive = 1,
     cudaComputeModeProhibited = 2,
-    cudaComputeModeExclusiveProcess = 3,
+    cudaComputeModeExclusiveProcess = 3
 };
 enum cudaLimit {
     cudaLimitStackSize = 0,
@@ -369,44 +369,39 @@ enum cudaLimit {
     cudaLimitDevRuntimeSyncDepth = 3,
     cudaLimitDevRuntimePendingLaunchCount = 4,
     cudaLimitMaxL2FetchGranularity = 5,
-    cudaLimitPersistingL2CacheSize = 6,
+    cudaLimitPersistingL2CacheSize = 6
 };
 enum cudaFuncCache {
     cudaFuncCachePreferNone = 0,
     cudaFuncCachePreferShared = 1,
     cudaFuncCachePreferL1 = 2,
-    cudaFuncCachePreferEqual = 3,
+    cudaFuncCachePreferEqual = 3
 };
 enum cudaSharedMemConfig {
     cudaSharedMemBankSizeDefault = 0,
     cudaSharedMemBankSizeFourByte = 1,
-    cudaSharedMemBankSizeEightByte = 2,
+    cudaSharedMemBankSizeEightByte = 2
 };
 enum cudaSharedCarveout {
     cudaSharedmemCarveoutDefault = -1,
     cudaSharedmemCarveoutMaxShared = 100,
-    cudaSharedmemCarveoutMaxL1 = 0,
+    cudaSharedmemCarveoutMaxL1 = 0
 };
-enum cudaDeviceNumaConfig {
-    cudaDeviceNumaConfigNone = 0,
-    cudaDeviceNumaConfigNumaNode = 1,
-};
+enum cudaDeviceNumaConfig { cudaDeviceNumaConfigNone = 0, cudaDeviceNumaConfigNumaNode = 1 };
 enum cudaFlushGPUDirectRDMAWritesOptions {
     cudaFlushGPUDirectRDMAWritesOptionHost = 1,
-    cudaFlushGPUDirectRDMAWritesOptionMemOps = 2,
+    cudaFlushGPUDirectRDMAWritesOptionMemOps = 2
 };
 enum cudaGPUDirectRDMAWritesOrdering {
     cudaGPUDirectRDMAWritesOrderingNone = 0,
     cudaGPUDirectRDMAWritesOrderingOwner = 100,
-    cudaGPUDirectRDMAWritesOrderingAllDevices = 200,
+    cudaGPUDirectRDMAWritesOrderingAllDevices = 200
 };
 enum cudaFlushGPUDirectRDMAWritesScope {
     cudaFlushGPUDirectRDMAWritesToOwner = 100,
-    cudaFlushGPUDirectRDMAWritesToAllDevices = 200,
+    cudaFlushGPUDirectRDMAWritesToAllDevices = 200
 };
-enum cudaFlushGPUDirectRDMAWritesTarget {
-    cudaFlushGPUDirectRDMAWritesTargetCurrentDevice = 0,
-};
+enum cudaFlushGPUDirectRDMAWritesTarget { cudaFlushGPUDirectRDMAWritesTargetCurrentDevice = 0 };
 enum cudaAtomicOperation {
     cudaAtomicOperationIntegerAdd = 0,
     cudaAtomicOperationIntegerMin = 1,
@@ -420,7 +415,7 @@ enum cudaAtomicOperation {
     cudaAtomicOperationCAS = 9,
     cudaAtomicOperationFloatAdd = 10,
     cudaAtomicOperationFloatMin = 11,
-    cudaAtomicOperationFloatMax = 12,
+    cudaAtomicOperationFloatMax = 12
 };
 enum cudaAtomicOperationCapability {
     cudaAtomicCapabilitySigned = 1,
@@ -429,7 +424,7 @@ enum cudaAtomicOperationCapability {
     cudaAtomicCapabilityScalar32 = 8,
     cudaAtomicCapabilityScalar64 = 16,
     cudaAtomicCapabilityScalar128 = 32,
-    cudaAtomicCapabilityVector32x4 = 64,
+    cudaAtomicCapabilityVector32x4 = 64
 };
 
 #ifndef CU_UUID_HAS_BEEN_DEFINED
@@ -492,13 +487,13 @@ enum cudaMemcpyKind {
     cudaMemcpyHostToDevice = 1,
     cudaMemcpyDeviceToHost = 2,
     cudaMemcpyDeviceToDevice = 3,
-    cudaMemcpyDefault = 4,
+    cudaMemcpyDefault = 4
 };
 enum cudaMemoryType {
     cudaMemoryTypeUnregistered = 0,
     cudaMemoryTypeHost = 1,
     cudaMemoryTypeDevice = 2,
-    cudaMemoryTypeManaged = 3,
+    cudaMemoryTypeManaged = 3
 };
 struct cudaPointerAttributes {
     enum cudaMemoryType type;
@@ -551,7 +546,7 @@ enum cudaMemLocationType {
     cudaMemLocationTypeDevice = 1,
     cudaMemLocationTypeHost = 2,
     cudaMemLocationTypeHostNuma = 3,
-    cudaMemLocationTypeHostNumaCurrent = 4,
+    cudaMemLocationTypeHostNumaCurrent = 4
 };
 struct cudaMemLocation {
     enum cudaMemLocationType type;
@@ -560,7 +555,7 @@ struct cudaMemLocation {
 enum cudaMemAccessFlags {
     cudaMemAccessFlagsProtNone = 0,
     cudaMemAccessFlagsProtRead = 1,
-    cudaMemAccessFlagsProtReadWrite = 3,
+    cudaMemAccessFlagsProtReadWrite = 3
 };
 struct cudaMemAccessDesc {
     struct cudaMemLocation location;
@@ -570,14 +565,14 @@ enum cudaMemAllocationType {
     cudaMemAllocationTypeInvalid = 0,
     cudaMemAllocationTypePinned = 1,
     cudaMemAllocationTypeManaged = 2,
-    cudaMemAllocationTypeMax = 0x7fffffff,
+    cudaMemAllocationTypeMax = 0x7fffffff
 };
 enum cudaMemAllocationHandleType {
     cudaMemHandleTypeNone = 0,
     cudaMemHandleTypePosixFileDescriptor = 1,
     cudaMemHandleTypeWin32 = 2,
     cudaMemHandleTypeWin32Kmt = 4,
-    cudaMemHandleTypeFabric = 8,
+    cudaMemHandleTypeFabric = 8
 };
 struct cudaMemPoolProps {
     enum cudaMemAllocationType allocType;
@@ -599,7 +594,7 @@ enum cudaMemPoolAttr {
     cudaMemPoolAttrReservedMemCurrent = 5,
     cudaMemPoolAttrReservedMemHigh = 6,
     cudaMemPoolAttrUsedMemCurrent = 7,
-    cudaMemPoolAttrUsedMemHigh = 8,
+    cudaMemPoolAttrUsedMemHigh = 8
 };
 enum cudaMemoryAdvise {
     cudaMemAdviseSetReadMostly = 1,
@@ -607,7 +602,7 @@ enum cudaMemoryAdvise {
     cudaMemAdviseSetPreferredLocation = 3,
     cudaMemAdviseUnsetPreferredLocation = 4,
     cudaMemAdviseSetAccessedBy = 5,
-    cudaMemAdviseUnsetAccessedBy = 6,
+    cudaMemAdviseUnsetAccessedBy = 6
 };
 enum cudaMemRangeAttribute {
     cudaMemRangeAttributeReadMostly = 1,
@@ -617,18 +612,15 @@ enum cudaMemRangeAttribute {
     cudaMemRangeAttributePreferredLocationType = 5,
     cudaMemRangeAttributePreferredLocationId = 6,
     cudaMemRangeAttributeLastPrefetchLocationType = 7,
-    cudaMemRangeAttributeLastPrefetchLocationId = 8,
+    cudaMemRangeAttributeLastPrefetchLocationId = 8
 };
-enum cudaMemcpyFlags {
-    cudaMemcpyFlagDefault = 0,
-    cudaMemcpyFlagPreferOverlapWithCompute = 1,
-};
+enum cudaMemcpyFlags { cudaMemcpyFlagDefault = 0, cudaMemcpyFlagPreferOverlapWithCompute = 1 };
 enum cudaMemcpySrcAccessOrder {
     cudaMemcpySrcAccessOrderInvalid = 0,
     cudaMemcpySrcAccessOrderStream = 1,
     cudaMemcpySrcAccessOrderDuringApiCall = 2,
     cudaMemcpySrcAccessOrderAny = 3,
-    cudaMemcpySrcAccessOrderMax = 0x7fffffff,
+    cudaMemcpySrcAccessOrderMax = 0x7fffffff
 };
 struct cudaMemcpyAttributes {
     enum cudaMemcpySrcAccessOrder srcAccessOrder;
@@ -650,7 +642,7 @@ typedef struct cudaMemFabricHandle_st {
 enum cudaAccessProperty {
     cudaAccessPropertyNormal = 0,
     cudaAccessPropertyStreaming = 1,
-    cudaAccessPropertyPersisting = 2,
+    cudaAccessPropertyPersisting = 2
 };
 struct cudaAccessPolicyWindow {
     void *base_ptr;
@@ -691,7 +683,7 @@ enum cudaChannelFormatKind {
     cudaChannelFormatKindSignedBlockCompressed6H = 28,
     cudaChannelFormatKindUnsignedBlockCompressed7 = 29,
     cudaChannelFormatKindUnsignedBlockCompressed7SRGB = 30,
-    cudaChannelFormatKindUnsignedNormalized1010102 = 31,
+    cudaChannelFormatKindUnsignedNormalized1010102 = 31
 };
 struct cudaChannelFormatDesc {
     int x, y, z, w;
@@ -709,7 +701,7 @@ enum cudaFuncAttribute {
     cudaFuncAttributeRequiredClusterDepth = 13,
     cudaFuncAttributeNonPortableClusterSizeAllowed = 14,
     cudaFuncAttributeClusterSchedulingPolicyPreference = 15,
-    cudaFuncAttributeMax = 16,
+    cudaFuncAttributeMax = 16
 };
 struct cudaFuncAttributes {
     size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
@@ -724,16 +716,16 @@ enum cudaSynchronizationPolicy {
     cudaSyncPolicyAuto = 1,
     cudaSyncPolicySpin = 2,
     cudaSyncPolicyYield = 3,
-    cudaSyncPolicyBlockingSync = 4,
+    cudaSyncPolicyBlockingSync = 4
 };
 enum cudaClusterSchedulingPolicy {
     cudaClusterSchedulingPolicyDefault = 0,
     cudaClusterSchedulingPolicySpread = 1,
-    cudaClusterSchedulingPolicyLoadBalancing = 2,
+    cudaClusterSchedulingPolicyLoadBalancing = 2
 };
 typedef enum cudaLaunchMemSyncDomain {
     cudaLaunchMemSyncDomainDefault = 0,
-    cudaLaunchMemSyncDomainRemote = 1,
+    cudaLaunchMemSyncDomainRemote = 1
 } cudaLaunchMemSyncDomain;
 typedef struct cudaLaunchMemSyncDomainMap_st {
     unsigned char default_, remote;
@@ -754,7 +746,7 @@ typedef enum cudaLaunchAttributeID {
     cudaLaunchAttributeLaunchCompletionEvent = 12,
     cudaLaunchAttributeDeviceUpdatableKernelNode = 13,
     cudaLaunchAttributePreferredSharedMemoryCarveout = 14,
-    cudaLaunchAttributeNvlinkUtilCentricScheduling = 16,
+    cudaLaunchAttributeNvlinkUtilCentricScheduling = 16
 } cudaLaunchAttributeID;
 typedef union cudaLaunchAttributeValue {
     char pad[64];
@@ -828,23 +820,19 @@ struct cudaHostNodeParams {
 enum cudaStreamCaptureStatus {
     cudaStreamCaptureStatusNone = 0,
     cudaStreamCaptureStatusActive = 1,
-    cudaStreamCaptureStatusInvalidated = 2,
+    cudaStreamCaptureStatusInvalidated = 2
 };
 enum cudaStreamCaptureMode {
     cudaStreamCaptureModeGlobal = 0,
     cudaStreamCaptureModeThreadLocal = 1,
-    cudaStreamCaptureModeRelaxed = 2,
+    cudaStreamCaptureModeRelaxed = 2
 };
 enum cudaStreamUpdateCaptureDependenciesFlags {
     cudaStreamAddCaptureDependencies = 0,
-    cudaStreamSetCaptureDependencies = 1,
+    cudaStreamSetCaptureDependencies = 1
 };
-enum cudaUserObjectFlags {
-    cudaUserObjectNoDestructorSync = 1,
-};
-enum cudaUserObjectRetainFlags {
-    cudaGraphUserObjectMove = 1,
-};
+enum cudaUserObjectFlags { cudaUserObjectNoDestructorSync = 1 };
+enum cudaUserObjectRetainFlags { cudaGraphUserObjectMove = 1 };
 enum cudaGraphNodeType {
     cudaGraphNodeTypeKernel = 0,
     cudaGraphNodeTypeMemcpy = 1,
@@ -859,7 +847,7 @@ enum cudaGraphNodeType {
     cudaGraphNodeTypeMemAlloc = 10,
     cudaGraphNodeTypeMemFree = 11,
     cudaGraphNodeTypeConditional = 13,
-    cudaGraphNodeTypeCount = 14,
+    cudaGraphNodeTypeCount = 14
 };
 enum cudaGraphExecUpdateResult {
     cudaGraphExecUpdateSuccess = 0,
@@ -870,7 +858,7 @@ enum cudaGraphExecUpdateResult {
     cudaGraphExecUpdateErrorParametersChanged = 5,
     cudaGraphExecUpdateErrorNotSupported = 6,
     cudaGraphExecUpdateErrorUnsupportedFunctionChange = 7,
-    cudaGraphExecUpdateErrorAttributesChanged = 8,
+    cudaGraphExecUpdateErrorAttributesChanged = 8
 };
 typedef enum cudaGraphInstantiateResult {
     cudaGraphInstantiateSuccess = 0,
@@ -878,13 +866,13 @@ typedef enum cudaGraphInstantiateResult {
     cudaGraphInstantiateInvalidStructure = 2,
     cudaGraphInstantiateNodeOperationNotSupported = 3,
     cudaGraphInstantiateMultipleDevicesNotSupported = 4,
-    cudaGraphInstantiateConditionalHandleUnused = 5,
+    cudaGraphInstantiateConditionalHandleUnused = 5
 } cudaGraphInstantiateResult;
 enum cudaGraphInstantiateFlags {
     cudaGraphInstantiateFlagAutoFreeOnLaunch = 1,
     cudaGraphInstantiateFlagUpload = 2,
     cudaGraphInstantiateFlagDeviceLaunch = 4,
-    cudaGraphInstantiateFlagUseNodePriority = 8,
+    cudaGraphInstantiateFlagUseNodePriority = 8
 };
 enum cudaGraphDebugDotFlags {
     cudaGraphDebugDotFlagsVerbose = 1,
@@ -897,17 +885,17 @@ enum cudaGraphDebugDotFlags {
     cudaGraphDebugDotFlagsExtSemasWaitNodeParams = 256,
     cudaGraphDebugDotFlagsKernelNodeAttributes = 512,
     cudaGraphDebugDotFlagsHandles = 1024,
-    cudaGraphDebugDotFlagsConditionalNodeParams = 32768,
+    cudaGraphDebugDotFlagsConditionalNodeParams = 32768
 };
 enum cudaGraphMemAttributeType {
     cudaGraphMemAttrUsedMemCurrent = 0,
     cudaGraphMemAttrUsedMemHigh = 1,
     cudaGraphMemAttrReservedMemCurrent = 2,
-    cudaGraphMemAttrReservedMemHigh = 3,
+    cudaGraphMemAttrReservedMemHigh = 3
 };
 typedef enum cudaGraphDependencyType_enum {
     cudaGraphDependencyTypeDefault = 0,
-    cudaGraphDependencyTypeProgrammatic = 1,
+    cudaGraphDependencyTypeProgrammatic = 1
 } cudaGraphDependencyType;
 typedef struct cudaGraphEdgeData_st {
     unsigned char from_port, to_port, type, reserved[5];
@@ -934,17 +922,13 @@ struct cudaKernelNodeParams {
 enum cudaGetDriverEntryPointFlags {
     cudaEnableDefault = 0,
     cudaEnableLegacyStream = 1,
-    cudaEnablePerThreadDefaultStream = 2,
+    cudaEnablePerThreadDefaultStream = 2
 };
 enum cudaDriverEntryPointQueryResult {
     cudaDriverEntryPointSuccess = 0,
     cudaDriverEntryPointSymbolNotFound = 1,
-    cudaDriverEntryPointVersionNotSufficent = 2,
+    cudaDriverEntryPointVersionNotSufficent = 2
 };
-enum cudaCGScope {
-    cudaCGScopeInvalid = 0,
-    cudaCGScopeGrid = 1,
-    cudaCGScopeReserved = 2,
-};
+enum cudaCGScope { cudaCGScopeInvalid = 0, cudaCGScopeGrid = 1, cudaCGScopeReserved = 2 };
 
 #endif

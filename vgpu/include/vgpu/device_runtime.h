@@ -95,6 +95,10 @@ int vgpu_syncthreads_and(int predicate);
 int vgpu_syncthreads_or(int predicate);
 // Named barrier `id` (0..15) of `threads` threads (0: the whole block).
 void vgpu_barrier_sync(int id, unsigned threads);
+// this_grid().sync(): all threads of all blocks of a cooperative launch (cudaLaunchCooperativeKernel, or the cooperative launch
+// attribute). In another launch, or outside a kernel: faults.
+void vgpu_grid_sync(void);
+bool vgpu_grid_is_cooperative(void);
 // __syncwarp: waits for every live lane in `mask`.
 void vgpu_syncwarp(unsigned mask);
 // One warp exchange, the base of shuffles, ballots and reductions: each lane in `mask` gives `bytes` (1..16) and receives

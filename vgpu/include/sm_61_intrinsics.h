@@ -1,0 +1,6 @@
+// Byte dot products: part of device_functions.h.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VGPU_SM_61_INTRINSICS_H
+#define VGPU_SM_61_INTRINSICS_H
+#include "device_functions.h"
+#endif

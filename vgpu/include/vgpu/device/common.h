@@ -1,0 +1,63 @@
+// What the device function headers share: the form of a function, 16-byte accesses, fences and bit
+// casts.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VGPU_DEVICE_COMMON_H
+#define VGPU_DEVICE_COMMON_H
+
+#include "../device_runtime.h"
+
+#include <stdint.h>
+#include <string.h>
+
+// Every device function is an ordinary function with internal linkage: programs compiled for
+// different processors may be linked together without one's instructions ending up in the other.
+#define VGPU_FUNCTION static inline __attribute__((unused))
+
+#ifdef __cplusplus
+extern "C++" {
+
+namespace vgpu
+{
+
+// 16 bytes that move in one instruction, at every optimisation level.
+typedef long long bytes16 __attribute__((vector_size(16), may_alias));
+static_assert(sizeof(bytes16) == 16, "16 bytes");
+
+// The bits of `from` as a To of the same size.
+template <class To, class From> inline To bit_cast(const From &from)
+{
+    static_assert(sizeof(To) == sizeof(From), "bit_cast between types of different size");
+    To to;
+    memcpy(static_cast<void *>(&to), &from, sizeof(to));
+    return to;
+}
+
+// One value from memory: naturally aligned 1 to 16 bytes in one instruction.
+template <class T> inline T load(const T *address)
+{
+    if (sizeof(T) == 16 && alignof(T) == 16) {
+        bytes16 raw = *reinterpret_cast<const bytes16 *>(address);
+        T value;
+        memcpy(static_cast<void *>(&value), &raw,
+               sizeof(raw) < sizeof(T) ? sizeof(raw) : sizeof(T));
+        return value;
+    }
+    return *address;
+}
+
+template <class T> inline void store(T *address, const T &value)
+{
+    if (sizeof(T) == 16 && alignof(T) == 16) {
+        bytes16 raw;
+        memcpy(&raw, &value, sizeof(raw) < sizeof(T) ? sizeof(raw) : sizeof(T));
+        *reinterpret_cast<bytes16 *>(address) = raw;
+        return;
+    }
+    *address = value;
+}
+
+} // namespace vgpu
+
+} // extern "C++"
+#endif
+#endif

@@ -1,0 +1,243 @@
+// Float and double arithmetic with a stated rounding: to nearest even (_rn), to zero (_rz), up
+// (_ru), down (_rd).
+//
+// The processor's rounding mode is never touched. An operation is done to nearest; the sign of its
+// exact error (from a wider type, in which the error is exact) then says whether the neighbour is
+// the right answer. Subnormals, overflow and signed zeros follow IEEE 754.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VGPU_DEVICE_ROUNDING_H
+#define VGPU_DEVICE_ROUNDING_H
+
+#include "common.h"
+
+#ifdef __cplusplus
+#include <cmath>
+extern "C++" {
+
+namespace vgpu
+{
+
+enum class rounding { nearest, zero, up, down };
+
+#ifdef __SIZEOF_FLOAT128__
+typedef __float128 quad;
+#else
+typedef long double quad;
+static_assert(sizeof(long double) == 16, "a 113-bit floating-point type is needed");
+#endif
+
+// The neighbour of x above (up) or below, infinities included.
+inline float next(float x, bool up)
+{
+    return std::nextafter(x, up ? HUGE_VALF : -HUGE_VALF);
+}
+inline double next(double x, bool up)
+{
+    return std::nextafter(x, up ? HUGE_VAL : -HUGE_VAL);
+}
+
+// `nearest` is an exact result rounded to nearest and `error` the sign of (exact - nearest): the
+// result in mode m.
+template <class T> inline T adjust(T nearest, int error, rounding m)
+{
+    if (error == 0 || m == rounding::nearest || nearest != nearest)
+        return nearest;
+    bool exact_negative = nearest < 0 || (nearest == 0 && (error < 0));
+    bool want_up = m == rounding::up || (m == rounding::zero && exact_negative);
+    if (error > 0 && want_up)
+        return next(nearest, true);
+    if (error < 0 && !want_up)
+        return next(nearest, false);
+    return nearest;
+}
+
+// An exact zero has the sign that its rounding mode gives it: the sum of x and -x is -0 only when
+// rounding down.
+template <class T> inline T exact_zero(T a, T b, rounding m)
+{
+    if (std::signbit(a) == std::signbit(b))
+        return std::signbit(a) ? -T(0) : T(0);
+    return m == rounding::down ? -T(0) : T(0);
+}
+
+template <class W> inline int sign_of(W x)
+{
+    return (x > 0) - (x < 0);
+}
+
+// The sign of (hi + lo - rounded), where |lo| is at most half a unit of hi's last place.
+template <class T, class W> inline int error_sign(W hi, W lo, T rounded)
+{
+    if (std::isinf(rounded))
+        return rounded > 0 ? -1 : 1;
+    W difference = hi - static_cast<W>(rounded);
+    return difference != 0 ? sign_of(difference) : sign_of(lo);
+}
+
+// The exact error of s = a + b.
+template <class W> inline W sum_error(W a, W b, W s)
+{
+    W bb = s - a;
+    return (a - (s - bb)) + (b - bb);
+}
+
+// Wide: a type whose products of two T are exact and whose range holds all of them.
+template <class T> struct wide_of;
+template <> struct wide_of<float> {
+    typedef double type;
+};
+template <> struct wide_of<double> {
+    typedef quad type;
+};
+
+// hi + lo, rounded once to T. To nearest, too: hi is first made odd where it is inexact, so that
+// rounding twice is harmless.
+template <class T, class W> inline T round_sum(W hi, W lo, rounding m)
+{
+    T nearest = static_cast<T>(hi);
+    if (lo != 0 && !std::isinf(nearest)) {
+        // Only where hi lies exactly half way between two T does lo decide the nearest.
+        T other = next(nearest, static_cast<W>(nearest) < hi);
+        if (static_cast<W>(nearest) != hi && !std::isinf(other) &&
+            hi - static_cast<W>(nearest) == static_cast<W>(other) - hi &&
+            (lo > 0) == (static_cast<W>(other) > hi))
+            nearest = other;
+    }
+    return adjust(nearest, error_sign(hi, lo, nearest), m);
+}
+
+template <class T> inline T add(T a, T b, rounding m)
+{
+    T s = a + b;
+    if (m == rounding::nearest || !std::isfinite(a) || !std::isfinite(b))
+        return s;
+    if (s == 0)
+        return a == 0 ? exact_zero(a, b, m) : exact_zero(a, -a, m);
+    typedef typename wide_of<T>::type W;
+    W hi = static_cast<W>(a) + static_cast<W>(b);
+    return adjust(s, error_sign(hi, sum_error<W>(a, b, hi), s), m);
+}
+
+template <class T> inline T multiply(T a, T b, rounding m)
+{
+    T p = a * b;
+    if (m == rounding::nearest || !std::isfinite(a) || !std::isfinite(b))
+        return p;
+    typedef typename wide_of<T>::type W;
+    return adjust(p, error_sign<T, W>(static_cast<W>(a) * static_cast<W>(b), 0, p), m);
+}
+
+template <class T> inline T divide(T a, T b, rounding m)
+{
+    T q = a / b;
+    if (m == rounding::nearest || !std::isfinite(a) || !std::isfinite(b) || b == 0 || a == 0)
+        return q;
+    typedef typename wide_of<T>::type W;
+    int error;
+    if (std::isinf(q)) {
+        error = q > 0 ? -1 : 1;
+    } else {
+        // exact - q has the sign of (a - q*b) / b.
+        W residual = static_cast<W>(a) - static_cast<W>(q) * static_cast<W>(b);
+        error = sign_of(residual) * (b < 0 ? -1 : 1);
+        // A quotient that vanished keeps its sign through the operands.
+        if (q == 0)
+            error = std::signbit(a) == std::signbit(b) ? 1 : -1;
+    }
+    return adjust(q, error, m);
+}
+
+template <class T> inline T square_root(T a, rounding m)
+{
+    T r = std::sqrt(a);
+    if (m == rounding::nearest || !(a > 0) || std::isinf(a))
+        return r;
+    typedef typename wide_of<T>::type W;
+    return adjust(r, sign_of(static_cast<W>(a) - static_cast<W>(r) * static_cast<W>(r)), m);
+}
+
+template <class T> inline T multiply_add(T a, T b, T c, rounding m)
+{
+    if (m == rounding::nearest || !std::isfinite(a) || !std::isfinite(b) || !std::isfinite(c))
+        return std::fma(a, b, c);
+    typedef typename wide_of<T>::type W;
+    W p = static_cast<W>(a) * static_cast<W>(b);
+    W s = p + static_cast<W>(c);
+    if (s == 0) {
+        T product_sign = std::signbit(a) != std::signbit(b) ? -T(0) : T(0);
+        return exact_zero(p == 0 ? product_sign : T(p > 0 ? 1 : -1), p == 0 ? c : T(p > 0 ? -1 : 1),
+                          m);
+    }
+    return round_sum<T, W>(s, sum_error<W>(p, c, s), m);
+}
+
+} // namespace vgpu
+
+#ifdef __CUDACC__
+#define VGPU_ROUNDED(suffix, mode)                                                                 \
+    VGPU_FUNCTION float __fadd_##suffix(float a, float b)                                          \
+    {                                                                                              \
+        return vgpu::add(a, b, vgpu::rounding::mode);                                              \
+    }                                                                                              \
+    VGPU_FUNCTION float __fsub_##suffix(float a, float b)                                          \
+    {                                                                                              \
+        return vgpu::add(a, -b, vgpu::rounding::mode);                                             \
+    }                                                                                              \
+    VGPU_FUNCTION float __fmul_##suffix(float a, float b)                                          \
+    {                                                                                              \
+        return vgpu::multiply(a, b, vgpu::rounding::mode);                                         \
+    }                                                                                              \
+    VGPU_FUNCTION float __fdiv_##suffix(float a, float b)                                          \
+    {                                                                                              \
+        return vgpu::divide(a, b, vgpu::rounding::mode);                                           \
+    }                                                                                              \
+    VGPU_FUNCTION float __frcp_##suffix(float a)                                                   \
+    {                                                                                              \
+        return vgpu::divide(1.0f, a, vgpu::rounding::mode);                                        \
+    }                                                                                              \
+    VGPU_FUNCTION float __fsqrt_##suffix(float a)                                                  \
+    {                                                                                              \
+        return vgpu::square_root(a, vgpu::rounding::mode);                                         \
+    }                                                                                              \
+    VGPU_FUNCTION float __fmaf_##suffix(float a, float b, float c)                                 \
+    {                                                                                              \
+        return vgpu::multiply_add(a, b, c, vgpu::rounding::mode);                                  \
+    }                                                                                              \
+    VGPU_FUNCTION double __dadd_##suffix(double a, double b)                                       \
+    {                                                                                              \
+        return vgpu::add(a, b, vgpu::rounding::mode);                                              \
+    }                                                                                              \
+    VGPU_FUNCTION double __dsub_##suffix(double a, double b)                                       \
+    {                                                                                              \
+        return vgpu::add(a, -b, vgpu::rounding::mode);                                             \
+    }                                                                                              \
+    VGPU_FUNCTION double __dmul_##suffix(double a, double b)                                       \
+    {                                                                                              \
+        return vgpu::multiply(a, b, vgpu::rounding::mode);                                         \
+    }                                                                                              \
+    VGPU_FUNCTION double __ddiv_##suffix(double a, double b)                                       \
+    {                                                                                              \
+        return vgpu::divide(a, b, vgpu::rounding::mode);                                           \
+    }                                                                                              \
+    VGPU_FUNCTION double __drcp_##suffix(double a)                                                 \
+    {                                                                                              \
+        return vgpu::divide(1.0, a, vgpu::rounding::mode);                                         \
+    }                                                                                              \
+    VGPU_FUNCTION double __dsqrt_##suffix(double a)                                                \
+    {                                                                                              \
+        return vgpu::square_root(a, vgpu::rounding::mode);                                         \
+    }                                                                                              \
+    VGPU_FUNCTION double __fma_##suffix(double a, double b, double c)                              \
+    {                                                                                              \
+        return vgpu::multiply_add(a, b, c, vgpu::rounding::mode);                                  \
+    }
+VGPU_ROUNDED(rn, nearest)
+VGPU_ROUNDED(rz, zero)
+VGPU_ROUNDED(ru, up)
+VGPU_ROUNDED(rd, down)
+#undef VGPU_ROUNDED
+#endif // __CUDACC__
+
+} // extern "C++"
+#endif
+#endif

@@ -1,0 +1,435 @@
+// Operations on multicast addresses: a load that reduces over all members' memory, stores and
+// atomics that reach every member.
+//
+// Order: a load combines the members in their order in the range, so that the result has one value
+// whoever asks. Float and double add in their own precision; half and bfloat16 add in float with
+// one rounding at the end, in the plain form as in .acc::f32; 8-bit floats add in half and saturate
+// at the end; integers wrap. min and max of a number and a NaN is the number. Width: one access is
+// 1 to 16 bytes, in one instruction per member where the width is a power of two; addresses must be
+// aligned to it (else cudaErrorMisalignedAddress). An address that is no multicast address faults.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VGPU_MULTIMEM_H
+#define VGPU_MULTIMEM_H
+
+#include "device_runtime.h"
+#include "small_float.h"
+
+#ifdef __cplusplus
+#include "device/atomics.h"
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+extern "C++" {
+namespace vgpu
+{
+namespace multimem
+{
+
+enum class operation { add, min, max, bit_and, bit_or, bit_xor };
+
+// The range that holds [address, address + bytes): the thread's last one, or looked up.
+inline const vgpu_multimem_range &find(const void *address, size_t bytes)
+{
+    uintptr_t at = reinterpret_cast<uintptr_t>(address);
+    if (__builtin_expect((at & (bytes - 1)) != 0, 0))
+        vgpu_fault(cudaErrorMisalignedAddress,
+                   "multimem access of %zu bytes at %p: must be aligned to %zu", bytes, address,
+                   bytes);
+    const vgpu_multimem_range &cached = vgpu_multimem_cache;
+    if (__builtin_expect(at - cached.base < cached.bytes, 1))
+        return cached;
+    return *vgpu_multimem_find(at, bytes);
+}
+
+inline void count(const vgpu_multimem_range &range, size_t bytes, bool is_load)
+{
+    if (__builtin_expect(vgpu_counting, 0))
+        vgpu_count_multimem(&range, bytes, is_load);
+}
+
+// ---- Kinds of elements
+// --------------------------------------------------------------------------- `storage` is what PTX
+// keeps in one register, `element` what is combined; accumulators are described below.
+
+struct f32 {
+    typedef float storage, element;
+};
+struct f64 {
+    typedef double storage, element;
+};
+struct s32 {
+    typedef int32_t storage;
+    typedef int32_t element;
+};
+struct u32 {
+    typedef uint32_t storage, element;
+};
+struct s64 {
+    typedef int64_t storage, element;
+};
+struct u64 {
+    typedef uint64_t storage, element;
+};
+struct f16 {
+    typedef uint16_t storage, element;
+};
+struct f16x2 {
+    typedef uint32_t storage;
+    typedef f16 of;
+};
+struct bf16 {
+    typedef uint16_t storage, element;
+};
+struct bf16x2 {
+    typedef uint32_t storage;
+    typedef bf16 of;
+};
+struct e4m3 {
+    typedef uint8_t storage, element;
+};
+struct e4m3x2 {
+    typedef uint16_t storage;
+    typedef e4m3 of;
+};
+struct e4m3x4 {
+    typedef uint32_t storage;
+    typedef e4m3 of;
+};
+struct e5m2 {
+    typedef uint8_t storage, element;
+};
+struct e5m2x2 {
+    typedef uint16_t storage;
+    typedef e5m2 of;
+};
+struct e5m2x4 {
+    typedef uint32_t storage;
+    typedef e5m2 of;
+};
+
+// A register's bytes as a vector that moves in one instruction and computes lane by lane.
+template <class E, size_t bytes> struct vector {
+    typedef E type __attribute__((vector_size(bytes)));
+};
+
+// ---- How kinds accumulate
+// ------------------------------------------------------------------------ reducer<Kind, bytes,
+// op>::run(range, offset, out): combines `bytes` bytes at `offset` of all members.
+
+template <class V, operation op> struct combine;
+template <class V> struct combine<V, operation::add> {
+    static V of(V a, V b)
+    {
+        return a + b;
+    }
+};
+template <class V> struct combine<V, operation::min> {
+    static V of(V a, V b)
+    {
+        return b < a ? b : a;
+    }
+};
+template <class V> struct combine<V, operation::max> {
+    static V of(V a, V b)
+    {
+        return a < b ? b : a;
+    }
+};
+template <class V> struct combine<V, operation::bit_and> {
+    static V of(V a, V b)
+    {
+        return a & b;
+    }
+};
+template <class V> struct combine<V, operation::bit_or> {
+    static V of(V a, V b)
+    {
+        return a | b;
+    }
+};
+template <class V> struct combine<V, operation::bit_xor> {
+    static V of(V a, V b)
+    {
+        return a ^ b;
+    }
+};
+
+// Unsigned arithmetic, so that signed sums wrap.
+template <class E, operation op> struct arithmetic_element {
+    typedef E type;
+};
+template <> struct arithmetic_element<int32_t, operation::add> {
+    typedef uint32_t type;
+};
+template <> struct arithmetic_element<int64_t, operation::add> {
+    typedef uint64_t type;
+};
+
+template <class Kind, size_t bytes, operation op> struct reducer {
+    typedef typename arithmetic_element<typename Kind::element, op>::type element;
+    static void run(const vgpu_multimem_range &range, size_t offset, void *out)
+    {
+        typedef typename vector<element, bytes>::type vec;
+        typedef vec __attribute__((may_alias)) aliasing_vec;
+        vec result = *reinterpret_cast<const aliasing_vec *>(range.member[0] + offset);
+        for (int i = 1; i < range.member_count; i++)
+            result = combine<vec, op>::of(
+                result, *reinterpret_cast<const aliasing_vec *>(range.member[i] + offset));
+        memcpy(out, &result, bytes);
+    }
+};
+
+// 16-bit floats: one float per element. `Format` gives the two conversions.
+struct half_format {
+    static float widen(uint16_t x)
+    {
+        return vgpu_half_to_float(x);
+    }
+    static uint16_t narrow(float x)
+    {
+        return vgpu_float_to_half(x);
+    }
+};
+struct bfloat16_format {
+    static float widen(uint16_t x)
+    {
+        return vgpu_bfloat16_to_float(x);
+    }
+    static uint16_t narrow(float x)
+    {
+        return vgpu_float_to_bfloat16(x);
+    }
+};
+
+template <class Format, int n> inline void widen_all(const char *address, float *out)
+{
+    typedef typename vector<uint16_t, sizeof(uint16_t) * n>::type vec;
+    typedef vec __attribute__((may_alias)) aliasing_vec;
+    uint16_t raw[n];
+    vec loaded = *reinterpret_cast<const aliasing_vec *>(address);
+    memcpy(raw, &loaded, sizeof(raw));
+    for (int i = 0; i < n; i++)
+        out[i] = Format::widen(raw[i]);
+}
+#ifdef __F16C__
+template <> inline void widen_all<half_format, 8>(const char *address, float *out)
+{
+    __m128i raw = _mm_load_si128(reinterpret_cast<const __m128i *>(address));
+    _mm256_storeu_ps(out, _mm256_cvtph_ps(raw));
+}
+#endif
+
+// The number where the other is a NaN; -0 below +0.
+template <operation op> inline float choose(float a, float b)
+{
+    if (a != a)
+        return b;
+    if (b != b)
+        return a;
+    bool a_below = a < b || (a == b && __builtin_signbit(a));
+    return a_below == (op == operation::min) ? a : b;
+}
+template <> inline float choose<operation::add>(float a, float b)
+{
+    return a + b;
+}
+
+template <class Format, size_t bytes, operation op> struct reducer16 {
+    static_assert(op == operation::add || op == operation::min || op == operation::max,
+                  "16-bit floats have add, min and max");
+    static void run(const vgpu_multimem_range &range, size_t offset, void *out)
+    {
+        enum { n = bytes / 2 };
+        float sum[n], next[n];
+        widen_all<Format, n>(range.member[0] + offset, sum);
+        for (int i = 1; i < range.member_count; i++) {
+            widen_all<Format, n>(range.member[i] + offset, next);
+            for (int j = 0; j < n; j++)
+                sum[j] = choose<op>(sum[j], next[j]);
+        }
+        uint16_t result[n];
+        for (int j = 0; j < n; j++)
+            result[j] = Format::narrow(sum[j]);
+        memcpy(out, result, bytes);
+    }
+};
+template <size_t bytes, operation op>
+struct reducer<f16, bytes, op> : reducer16<half_format, bytes, op> {
+};
+template <size_t bytes, operation op>
+struct reducer<bf16, bytes, op> : reducer16<bfloat16_format, bytes, op> {
+};
+
+// 8-bit floats: one half per element, rounded at each member.
+struct e4m3_format {
+    static float widen(uint8_t x)
+    {
+        return vgpu_half_to_float(vgpu_e4m3_to_half(x));
+    }
+    static uint8_t narrow(float x)
+    {
+        return vgpu_double_to_e4m3(x, 1);
+    }
+};
+struct e5m2_format {
+    static float widen(uint8_t x)
+    {
+        return vgpu_half_to_float(vgpu_e5m2_to_half(x));
+    }
+    static uint8_t narrow(float x)
+    {
+        return vgpu_double_to_e5m2(x, 1);
+    }
+};
+template <class Format, size_t bytes, operation op> struct reducer8 {
+    static_assert(op == operation::add || op == operation::min || op == operation::max,
+                  "8-bit floats have add, min and max");
+    static void run(const vgpu_multimem_range &range, size_t offset, void *out)
+    {
+        float sum[bytes];
+        uint8_t raw[bytes];
+        for (int i = 0; i < range.member_count; i++) {
+            memcpy(raw, range.member[i] + offset, bytes);
+            for (size_t j = 0; j < bytes; j++) {
+                float x = Format::widen(raw[j]);
+                sum[j] = i == 0 ? x : vgpu_half_to_float(vgpu_float_to_half(choose<op>(sum[j], x)));
+            }
+        }
+        for (size_t j = 0; j < bytes; j++)
+            raw[j] = Format::narrow(sum[j]);
+        memcpy(out, raw, bytes);
+    }
+};
+template <size_t bytes, operation op>
+struct reducer<e4m3, bytes, op> : reducer8<e4m3_format, bytes, op> {
+};
+template <size_t bytes, operation op>
+struct reducer<e5m2, bytes, op> : reducer8<e5m2_format, bytes, op> {
+};
+
+// Packed kinds are their elements, more of them.
+template <size_t bytes, operation op> struct reducer<f16x2, bytes, op> : reducer<f16, bytes, op> {
+};
+template <size_t bytes, operation op> struct reducer<bf16x2, bytes, op> : reducer<bf16, bytes, op> {
+};
+template <size_t bytes, operation op> struct reducer<e4m3x2, bytes, op> : reducer<e4m3, bytes, op> {
+};
+template <size_t bytes, operation op> struct reducer<e4m3x4, bytes, op> : reducer<e4m3, bytes, op> {
+};
+template <size_t bytes, operation op> struct reducer<e5m2x2, bytes, op> : reducer<e5m2, bytes, op> {
+};
+template <size_t bytes, operation op> struct reducer<e5m2x4, bytes, op> : reducer<e5m2, bytes, op> {
+};
+
+// ---- The operations
+// --------------------------------------------------------------------------------
+
+// out[0..registers-1] = the members' values at `address` combined. Kind: one of the above.
+template <class Kind, int registers, operation op>
+inline void load_reduce(typename Kind::storage (&out)[registers], const void *address)
+{
+    const size_t bytes = sizeof(typename Kind::storage) * registers;
+    static_assert(bytes <= 16, "a multimem access has at most 16 bytes");
+    const vgpu_multimem_range &range = find(address, bytes);
+    reducer<Kind, bytes, op>::run(range, reinterpret_cast<uintptr_t>(address) - range.base, out);
+    count(range, bytes, true);
+}
+
+// Writes `value` (1, 2, 4, 8 or 16 bytes) to every member.
+template <class T> inline void store(void *address, const T &value)
+{
+    static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0,
+                  "a multimem access has 1 to 16 bytes");
+    typedef typename vector<char, sizeof(T)>::type vec;
+    typedef vec __attribute__((may_alias)) aliasing_vec;
+    const vgpu_multimem_range &range = find(address, sizeof(T));
+    size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
+    vec raw;
+    memcpy(&raw, &value, sizeof(raw));
+    for (int i = 0; i < range.member_count; i++)
+        *reinterpret_cast<aliasing_vec *>(range.member[i] + offset) = raw;
+    count(range, sizeof(T), false);
+}
+
+// A store whose every element is an atomic store of the given order (__ATOMIC_RELAXED or
+// __ATOMIC_RELEASE). T: 1 to 8 bytes.
+template <class T> inline void store_atomic(void *address, T value, int order)
+{
+    const vgpu_multimem_range &range = find(address, sizeof(T));
+    size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
+    for (int i = 0; i < range.member_count; i++)
+        __atomic_store(reinterpret_cast<T *>(range.member[i] + offset), &value, order);
+    count(range, sizeof(T), false);
+}
+
+// One member's atomic update.
+template <operation op> struct atomic_operation;
+#define VGPU_MULTIMEM_ATOMIC(op, function)                                                         \
+    template <> struct atomic_operation<operation::op> {                                           \
+        template <class E> static void run(E *address, E value, int order)                         \
+        {                                                                                          \
+            function(address, value, order);                                                       \
+        }                                                                                          \
+    };
+VGPU_MULTIMEM_ATOMIC(add, __atomic_fetch_add)
+VGPU_MULTIMEM_ATOMIC(bit_and, __atomic_fetch_and)
+VGPU_MULTIMEM_ATOMIC(bit_or, __atomic_fetch_or)
+VGPU_MULTIMEM_ATOMIC(bit_xor, __atomic_fetch_xor)
+#undef VGPU_MULTIMEM_ATOMIC
+template <class E> inline void update_in_order(E *address, E value, int order, bool larger)
+{
+    E old = __atomic_load_n(address, __ATOMIC_RELAXED);
+    E wanted;
+    do
+        wanted = (old < value) == larger ? value : old;
+    while (!__atomic_compare_exchange_n(address, &old, wanted, false, order, __ATOMIC_RELAXED));
+}
+template <> struct atomic_operation<operation::min> {
+    template <class E> static void run(E *address, E value, int order)
+    {
+        update_in_order(address, value, order, false);
+    }
+};
+template <> struct atomic_operation<operation::max> {
+    template <class E> static void run(E *address, E value, int order)
+    {
+        update_in_order(address, value, order, true);
+    }
+};
+
+// Combines `value` into every member's integer at `address`, atomically per member. E: a 32- or
+// 64-bit integer. order: __ATOMIC_RELAXED, or __ATOMIC_RELEASE for the members' later readers to
+// see what the caller wrote before.
+template <operation op, class E> inline void reduce(void *address, E value, int order)
+{
+    const vgpu_multimem_range &range = find(address, sizeof(E));
+    size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
+    for (int i = 0; i < range.member_count; i++)
+        atomic_operation<op>::run(reinterpret_cast<E *>(range.member[i] + offset), value, order);
+    count(range, sizeof(E), false);
+}
+
+// The same for floats: adds `value` (float, double, or any type of 2, 4 or 8 bytes that `add`
+// takes) element by element.
+template <class T, class F>
+inline void reduce_with(void *address, int elements, const T *values, F add)
+{
+    size_t bytes = sizeof(T) * static_cast<size_t>(elements);
+    const vgpu_multimem_range &range = find(address, bytes);
+    size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
+    for (int i = 0; i < range.member_count; i++) {
+        for (int j = 0; j < elements; j++) {
+            T value = values[j];
+            atomic_update(reinterpret_cast<T *>(range.member[i] + offset) + j,
+                          [&](T old) { return add(old, value); });
+        }
+    }
+    count(range, bytes, false);
+}
+
+} // namespace multimem
+} // namespace vgpu
+} // extern "C++"
+#endif
+#endif
