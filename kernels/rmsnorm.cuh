@@ -1,0 +1,416 @@
+// All-reduce and RMSNorm of distributed rows in one kernel: each rank's blocks sum the rows of the
+// rank's own tokens over all ranks' memory, normalise them and store them into every rank's output.
+// By loads and stores (rmsnorm_lsa) or by multicast (rmsnorm_multimem). Any number of tokens,
+// elements and ranks; float, __half, __nv_bfloat16; one source for nvcc and tutticc.
+//
+// A row stays in shared memory as float between the steps; what does not fit is read again from the
+// peers. rmsnorm_lsa keeps the contract on bits: the result is that of tuttiAllReduceRMSNorm, for
+// any blockDim that divides 256. rmsnorm_multimem has it for float on virtual GPUs.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TUTTI_KERNELS_RMSNORM_CUH
+#define TUTTI_KERNELS_RMSNORM_CUH
+
+#include "elements.cuh"
+#include "multimem.cuh"
+#include "row.cuh"
+
+#include <nccl.h>
+#include <nccl_device.h>
+
+// Marks a phase of the running block for the picture of a run; nothing on real GPUs.
+#ifdef VGPU_DEVICE_RUNTIME_H
+#define TUTTI_MARK(phase)                                                                          \
+    do {                                                                                           \
+        if (threadIdx.x == 0) {                                                                    \
+            vgpu_mark(phase);                                                                      \
+        }                                                                                          \
+    } while (0)
+#else
+#define TUTTI_MARK(phase) ((void)0)
+#endif
+
+namespace tutti
+{
+
+// What a launch works on; equal on all ranks but for the pointers.
+struct rmsnorm_arguments {
+    ncclWindow_t input, output;         // may be one window
+    size_t input_offset, output_offset; // of row 0, bytes; equal (in place) or disjoint ranges
+    size_t tokens, hidden;              // rows and elements of a row, row-major
+    const void *gamma;                  // [hidden] or NULL
+    const void *residual;               // [tokens x hidden] or NULL; own tokens are read
+    void *residual_out;                 // [tokens x hidden] or NULL; own tokens are written
+    float eps;
+    unsigned segment; // floats of a row in dynamic shared memory: all of them, rounded up to a
+                      // multiple of 4, or a multiple of 1024
+};
+
+// Where one row lies. Offsets are those in the windows.
+template <typename T> struct row_place {
+    size_t input, output;
+    const T *gamma, *residual;
+    T *residual_out;
+    bool packed; // everything is aligned for accesses of 16 bytes
+};
+
+// Calls f<n>(first) for groups of ranks that together are ranks 0 .. count: eight at a time, so
+// that as many loads are on their way at once.
+#define TUTTI_FOR_RANK_GROUPS(count, f)                                                            \
+    for (int first = 0, take; first < (count);) {                                                  \
+        int left = (count)-first;                                                                  \
+        take = left >= 8 ? 8 : left >= 4 ? 4 : left;                                               \
+        switch (take) {                                                                            \
+        case 8:                                                                                    \
+            f(8);                                                                                  \
+            break;                                                                                 \
+        case 4:                                                                                    \
+            f(4);                                                                                  \
+            break;                                                                                 \
+        case 3:                                                                                    \
+            f(3);                                                                                  \
+            break;                                                                                 \
+        case 2:                                                                                    \
+            f(2);                                                                                  \
+            break;                                                                                 \
+        default:                                                                                   \
+            f(1);                                                                                  \
+        }                                                                                          \
+        first += take;                                                                             \
+    }
+
+// x[0 .. count) (+)= the elements of `ranks` ranks from `first` on, in rank order, starting at byte
+// `offset` of the window. A thread handles the same elements in all functions of this file.
+template <int ranks, typename T>
+__device__ __forceinline__ void sum_ranks(float *x, ncclWindow_t window, size_t offset, int first,
+                                          size_t count, bool packed)
+{
+    const T *from[ranks];
+#pragma unroll
+    for (int r = 0; r < ranks; r++) {
+        from[r] = reinterpret_cast<const T *>(ncclGetLsaPointer(window, offset, first + r));
+    }
+    constexpr int size = pack_size<T>;
+    size_t packs = packed ? count / size : 0;
+    for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
+        pack<T> value[ranks];
+#pragma unroll
+        for (int r = 0; r < ranks; r++) {
+            value[r] = load_pack(from[r] + p * size);
+        }
+#pragma unroll
+        for (int k = 0; k < size; k++) {
+            float sum = to_float(value[0].element[k]);
+            if (first != 0) {
+                sum = __fadd_rn(x[p * size + k], sum);
+            }
+#pragma unroll
+            for (int r = 1; r < ranks; r++) {
+                sum = __fadd_rn(sum, to_float(value[r].element[k]));
+            }
+            x[p * size + k] = sum;
+        }
+    }
+    for (size_t i = packs * size + threadIdx.x; i < count; i += blockDim.x) {
+        float sum = to_float(from[0][i]);
+        if (first != 0) {
+            sum = __fadd_rn(x[i], sum);
+        }
+#pragma unroll
+        for (int r = 1; r < ranks; r++) {
+            sum = __fadd_rn(sum, to_float(from[r][i]));
+        }
+        x[i] = sum;
+    }
+}
+
+// The same by multicast; what is no whole pack is summed by plain loads.
+template <typename T>
+__device__ __forceinline__ void sum_multimem(float *x, ncclWindow_t window, size_t offset,
+                                             size_t count, bool packed, const ncclDevComm &comm)
+{
+    constexpr int size = pack_size<T>;
+    size_t packs = packed ? count / size : 0;
+    if (packs > 0) {
+        const T *from =
+            reinterpret_cast<const T *>(ncclGetLsaMultimemPointer(window, offset, comm));
+        for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
+            pack<T> value = multimem_sum(from + p * size);
+#pragma unroll
+            for (int k = 0; k < size; k++) {
+                x[p * size + k] = to_float(value.element[k]);
+            }
+        }
+    }
+    size_t done = packs * size;
+    if (done < count) {
+        float *rest = x + done;
+        offset += done * sizeof(T);
+#define SUM(n) sum_ranks<n, T>(rest, window, offset, first, count - done, false)
+        TUTTI_FOR_RANK_GROUPS(comm.lsaSize, SUM)
+#undef SUM
+    }
+}
+
+// x += residual, and zeros up to the next multiple of 4.
+template <typename T>
+__device__ __forceinline__ void finish_sum(float *x, const T *residual, size_t count, bool packed)
+{
+    constexpr int size = pack_size<T>;
+    size_t packs = packed ? count / size : 0;
+    if (residual != nullptr) {
+        for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
+            pack<T> value = load_pack(residual + p * size);
+#pragma unroll
+            for (int k = 0; k < size; k++) {
+                x[p * size + k] = __fadd_rn(x[p * size + k], to_float(value.element[k]));
+            }
+        }
+        for (size_t i = packs * size + threadIdx.x; i < count; i += blockDim.x) {
+            x[i] = __fadd_rn(x[i], to_float(residual[i]));
+        }
+    }
+    for (size_t i = count + threadIdx.x; i < (count + 3) / 4 * 4; i += blockDim.x) {
+        x[i] = 0.0f;
+    }
+}
+
+// round(x * scale (* gamma)) of one pack that starts at element i.
+template <typename T>
+__device__ __forceinline__ pack<T> normal_pack(const float *x, float scale, const T *gamma,
+                                               size_t i)
+{
+    constexpr int size = pack_size<T>;
+    pack<T> weight, value;
+    if (gamma != nullptr) {
+        weight = load_pack(gamma + i);
+    }
+#pragma unroll
+    for (int k = 0; k < size; k++) {
+        float y = __fmul_rn(x[i + k], scale);
+        if (gamma != nullptr) {
+            y = __fmul_rn(y, to_float(weight.element[k]));
+        }
+        from_float(&value.element[k], y);
+    }
+    return value;
+}
+
+template <typename T>
+__device__ __forceinline__ T normal_one(const float *x, float scale, const T *gamma, size_t i)
+{
+    float y = __fmul_rn(x[i], scale);
+    if (gamma != nullptr) {
+        y = __fmul_rn(y, to_float(gamma[i]));
+    }
+    T value;
+    from_float(&value, y);
+    return value;
+}
+
+// Stores the normalised elements to `ranks` ranks from `first` on.
+template <int ranks, typename T>
+__device__ __forceinline__ void store_ranks(const float *x, float scale, const T *gamma,
+                                            ncclWindow_t window, size_t offset, int first,
+                                            size_t begin, size_t count, bool packed)
+{
+    T *to[ranks];
+#pragma unroll
+    for (int r = 0; r < ranks; r++) {
+        to[r] = reinterpret_cast<T *>(ncclGetLsaPointer(window, offset, first + r));
+    }
+    constexpr int size = pack_size<T>;
+    size_t packs = packed ? count / size : 0;
+    for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
+        pack<T> value = normal_pack(x, scale, gamma, p * size);
+#pragma unroll
+        for (int r = 0; r < ranks; r++) {
+            store_pack(to[r] + p * size, value);
+        }
+    }
+    for (size_t i = begin + packs * size + threadIdx.x; i < count; i += blockDim.x) {
+        T value = normal_one(x, scale, gamma, i);
+#pragma unroll
+        for (int r = 0; r < ranks; r++) {
+            to[r][i] = value;
+        }
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ void store_multimem(const float *x, float scale, const T *gamma,
+                                               ncclWindow_t window, size_t offset, size_t count,
+                                               bool packed, const ncclDevComm &comm)
+{
+    constexpr int size = pack_size<T>;
+    size_t packs = packed ? count / size : 0;
+    if (packs > 0) {
+        T *to = reinterpret_cast<T *>(ncclGetLsaMultimemPointer(window, offset, comm));
+        for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
+            multimem_store(to + p * size, normal_pack(x, scale, gamma, p * size));
+        }
+    }
+    if (packs * size < count) {
+#define STORE(n)                                                                                   \
+    store_ranks<n, T>(x, scale, gamma, window, offset, first, packs * size, count, false)
+        TUTTI_FOR_RANK_GROUPS(comm.lsaSize, STORE)
+#undef STORE
+    }
+}
+
+// residual_out = round(x).
+template <typename T>
+__device__ __forceinline__ void store_residual(T *to, const float *x, size_t count, bool packed)
+{
+    constexpr int size = pack_size<T>;
+    size_t packs = packed ? count / size : 0;
+    for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
+        store_pack(to + p * size, normal_pack<T>(x, 1.0f, nullptr, p * size));
+    }
+    for (size_t i = packs * size + threadIdx.x; i < count; i += blockDim.x) {
+        from_float(&to[i], x[i]);
+    }
+}
+
+// One segment of a row into shared memory: elements begin .. begin + count.
+template <typename T, bool multimem>
+__device__ __forceinline__ void load_segment(float *x, const rmsnorm_arguments &args,
+                                             const row_place<T> &row, size_t begin, size_t count,
+                                             const ncclDevComm &comm)
+{
+    size_t offset = row.input + begin * sizeof(T);
+    if (multimem) {
+        sum_multimem<T>(x, args.input, offset, count, row.packed, comm);
+    } else {
+#define SUM(n) sum_ranks<n, T>(x, args.input, offset, first, count, row.packed)
+        TUTTI_FOR_RANK_GROUPS(comm.lsaSize, SUM)
+#undef SUM
+    }
+    const T *residual = row.residual == nullptr ? nullptr : row.residual + begin;
+    finish_sum<T>(x, residual, count, row.packed);
+}
+
+template <typename T, bool multimem>
+__device__ __forceinline__ void
+store_segment(const float *x, float scale, const rmsnorm_arguments &args, const row_place<T> &row,
+              size_t begin, size_t count, const ncclDevComm &comm)
+{
+    size_t offset = row.output + begin * sizeof(T);
+    const T *gamma = row.gamma == nullptr ? nullptr : row.gamma + begin;
+    if (multimem) {
+        store_multimem<T>(x, scale, gamma, args.output, offset, count, row.packed, comm);
+    } else {
+#define STORE(n)                                                                                   \
+    store_ranks<n, T>(x, scale, gamma, args.output, offset, first, 0, count, row.packed)
+        TUTTI_FOR_RANK_GROUPS(comm.lsaSize, STORE)
+#undef STORE
+    }
+    if (row.residual_out != nullptr) {
+        store_residual(row.residual_out + begin, x, count, row.packed);
+    }
+}
+
+// One row: segments forwards for the squares, backwards for the stores, so that the last one, and a
+// row of one segment, is read once.
+template <typename T, bool multimem>
+__device__ __forceinline__ void norm_row(float *x, norm_sums *sums, const rmsnorm_arguments &args,
+                                         const row_place<T> &row, const ncclDevComm &comm)
+{
+    size_t begin = 0, count;
+    TUTTI_MARK("reduce");
+    for (;; begin += args.segment) {
+        count = args.hidden - begin < args.segment ? args.hidden - begin : args.segment;
+        load_segment<T, multimem>(x, args, row, begin, count, comm);
+        __syncthreads();
+        add_squares(sums, x, count, begin == 0);
+        __syncthreads();
+        if (begin + count == args.hidden) {
+            break;
+        }
+    }
+    TUTTI_MARK("normalise");
+    float scale = norm_scale(fold_squares(sums), args.hidden, args.eps);
+    TUTTI_MARK("gather");
+    for (;;) {
+        store_segment<T, multimem>(x, scale, args, row, begin, count, comm);
+        if (begin == 0) {
+            break;
+        }
+        begin -= args.segment;
+        count = args.segment;
+        __syncthreads(); // a full segment is shared out otherwise than the last one
+        load_segment<T, multimem>(x, args, row, begin, count, comm);
+    }
+}
+
+template <typename T>
+__device__ __forceinline__ row_place<T> place_row(const rmsnorm_arguments &args, size_t token)
+{
+    size_t start = token * args.hidden;
+    row_place<T> row;
+    row.input = args.input_offset + start * sizeof(T);
+    row.output = args.output_offset + start * sizeof(T);
+    row.gamma = static_cast<const T *>(args.gamma);
+    row.residual =
+        args.residual == nullptr ? nullptr : static_cast<const T *>(args.residual) + start;
+    row.residual_out =
+        args.residual_out == nullptr ? nullptr : static_cast<T *>(args.residual_out) + start;
+    // Windows start at multiples of 4096.
+    row.packed = is_pack_aligned(row.input | row.output | reinterpret_cast<size_t>(row.gamma) |
+                                 reinterpret_cast<size_t>(row.residual) |
+                                 reinterpret_cast<size_t>(row.residual_out));
+    return row;
+}
+
+template <typename T, bool multimem>
+__device__ __forceinline__ void norm_rows(const rmsnorm_arguments &args, const ncclDevComm &comm)
+{
+    extern __shared__ float4 tutti_row_memory[];
+    __shared__ norm_sums sums;
+    float *x = reinterpret_cast<float *>(tutti_row_memory);
+    ncclCoopCta cta;
+    // The barriers of ranks' blocks with one index belong together; a block without tokens comes
+    // too.
+    ncclLsaBarrierSession<ncclCoopCta> barrier{cta, comm, ncclTeamTagLsa(), blockIdx.x, multimem};
+    TUTTI_MARK("wait for inputs");
+    barrier.sync(cta, cuda::memory_order_acq_rel);
+
+    size_t ranks = (size_t)comm.lsaSize, rank = (size_t)comm.lsaRank;
+    size_t share = args.tokens / ranks, extra = args.tokens % ranks;
+    size_t begin = rank * share + (rank < extra ? rank : extra);
+    size_t end = begin + share + (rank < extra ? 1 : 0);
+    bool was_packed = true;
+    for (size_t token = begin + blockIdx.x; token < end; token += gridDim.x) {
+        row_place<T> row = place_row<T>(args, token);
+        if (row.packed != was_packed) {
+            __syncthreads(); // elements now belong to other threads
+            was_packed = row.packed;
+        }
+        norm_row<T, multimem>(x, &sums, args, row, comm);
+    }
+
+    TUTTI_MARK("wait for peers");
+    barrier.sync(cta, cuda::memory_order_acq_rel);
+    TUTTI_MARK(nullptr);
+}
+
+// Launch with the same grid and block on all ranks of the LSA team (which must be all ranks that
+// share the rows); no more blocks than the device communicator has LSA barriers; blockDim.x a
+// divisor of 256; args.segment * 4 bytes of dynamic shared memory. All blocks of all ranks that
+// share a device must fit on it at once.
+template <typename T>
+__global__ void __launch_bounds__(norm_lanes) rmsnorm_lsa(rmsnorm_arguments args, ncclDevComm comm)
+{
+    norm_rows<T, false>(args, comm);
+}
+
+// The same, with a device communicator made with lsaMultimem. Tails of rows and rows that are not
+// aligned to 16 bytes go by plain loads and stores.
+template <typename T>
+__global__ void __launch_bounds__(norm_lanes)
+    rmsnorm_multimem(rmsnorm_arguments args, ncclDevComm comm)
+{
+    norm_rows<T, true>(args, comm);
+}
+
+} // namespace tutti
+#endif

@@ -1,0 +1,84 @@
+// The parts of RMSNorm that have nothing to do with communication: the sum of the squares of a row
+// in shared memory, and the scale. Which operations in which order is a promise (the contract on
+// bits): 256 logical threads, whatever blockDim is.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TUTTI_KERNELS_ROW_CUH
+#define TUTTI_KERNELS_ROW_CUH
+
+#include "elements.cuh"
+
+namespace tutti
+{
+
+constexpr unsigned norm_lanes = 256;            // logical threads, and partial sums
+constexpr unsigned norm_chunk = 4 * norm_lanes; // elements that give each lane one group of four
+
+// A block's scratch besides the row itself.
+struct norm_sums {
+    float partial[norm_lanes];
+    float folded[32];
+};
+
+// Adds the squares of x[0 .. count) to the partial sums; x is padded with zeros to a multiple of 4.
+// Group g of four goes to lane g mod 256, ascending. is_first: the sums start here.
+__device__ __forceinline__ void add_squares(norm_sums *sums, const float *x, size_t count,
+                                            bool is_first)
+{
+    const float4 *group = reinterpret_cast<const float4 *>(x);
+    size_t groups = (count + 3) / 4;
+    if (is_first) {
+        for (unsigned t = threadIdx.x; t < norm_lanes; t += blockDim.x) {
+            sums->partial[t] = 0.0f;
+        }
+    }
+    for (size_t chunk = 0; chunk < groups; chunk += norm_lanes) {
+        unsigned end = groups - chunk < norm_lanes ? (unsigned)(groups - chunk) : norm_lanes;
+        for (unsigned t = threadIdx.x; t < end; t += blockDim.x) {
+            float4 v = group[chunk + t];
+            float sum = sums->partial[t];
+            sum = __fadd_rn(sum, __fmul_rn(v.x, v.x));
+            sum = __fadd_rn(sum, __fmul_rn(v.y, v.y));
+            sum = __fadd_rn(sum, __fmul_rn(v.z, v.z));
+            sum = __fadd_rn(sum, __fmul_rn(v.w, v.w));
+            sums->partial[t] = sum;
+        }
+    }
+}
+
+// The binary tree over the 256 partial sums (distance 128, 64, .. 1). The first three levels run on
+// 32 lanes, the rest in every thread, so that two meetings of the block suffice. All threads of the
+// block call it; the caller has synchronised before.
+__device__ __forceinline__ float fold_squares(norm_sums *sums)
+{
+    const float *p = sums->partial;
+    for (unsigned t = threadIdx.x; t < 32; t += blockDim.x) {
+        float a = __fadd_rn(__fadd_rn(p[t], p[t + 128]), __fadd_rn(p[t + 64], p[t + 192]));
+        float b = __fadd_rn(__fadd_rn(p[t + 32], p[t + 160]), __fadd_rn(p[t + 96], p[t + 224]));
+        sums->folded[t] = __fadd_rn(a, b);
+    }
+    __syncthreads();
+    float sum[32];
+#pragma unroll
+    for (int t = 0; t < 32; t++) {
+        sum[t] = sums->folded[t];
+    }
+#pragma unroll
+    for (int distance = 16; distance >= 1; distance /= 2) {
+#pragma unroll
+        for (int t = 0; t < distance; t++) {
+            sum[t] = __fadd_rn(sum[t], sum[t + distance]);
+        }
+    }
+    return sum[0];
+}
+
+// 1 / sqrt(mean of the squares + eps); 0 where the root is 0, so that a row of zeros gives zeros.
+__device__ __forceinline__ float norm_scale(float sum_of_squares, size_t hidden, float eps)
+{
+    float mean = __fdiv_rn(sum_of_squares, (float)hidden);
+    float root = __fsqrt_rn(__fadd_rn(mean, eps));
+    return root == 0.0f ? 0.0f : __fdiv_rn(1.0f, root);
+}
+
+} // namespace tutti
+#endif
