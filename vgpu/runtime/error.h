@@ -5,10 +5,22 @@
 
 #include "driver_types.h"
 
-// Records `error` as the calling thread's last error (cudaGetLastError), stores the text for vgpu_last_error_text and prints
-// it where VGPU_LOG asks for it; returns `error`. Text: what was wrong, the value, what would be right.
-cudaError_t vgpu_fail(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#include <stdarg.h>
+
+// Records `error` as the calling thread's last error (cudaGetLastError), stores the text for
+// vgpu_last_error_text and prints it where VGPU_LOG asks for it; returns `error`. Text: what was
+// wrong, the value, what would be right.
+cudaError_t vgpu_fail(cudaError_t error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 // The text of the calling thread's last failure, "" if none.
 const char *vgpu_last_error_text(void);
+
+// Writes one line to stderr, whatever VGPU_LOG says: for what the user must see and no return value
+// can carry. One write, so lines of several threads stay whole.
+void vgpu_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// Sets the device's sticky error unless it already has one. Device: by ordinal's structure.
+struct vgpu_device;
+void vgpu_device_fail(struct vgpu_device *device, cudaError_t error);
 
 #endif
