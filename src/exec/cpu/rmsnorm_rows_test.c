@@ -324,10 +324,10 @@ static void test_split(void)
 
 int main(void)
 {
-    test_split();
-    test_conversions();
-    test_special_rows();
-    test_against_double();
-    test_shapes();
+    RUN(test_split);
+    RUN(test_conversions);
+    RUN(test_special_rows);
+    RUN(test_against_double);
+    RUN(test_shapes);
     return expect_result();
 }

@@ -1,0 +1,319 @@
+// tuttiAllReduceRMSNorm: checks the arguments, resolves addresses to windows, hands one operation
+// to the group.
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti.h"
+
+#include "base/log.h"
+#include "comm/comm.h"
+#include "comm/group.h"
+#include "exec/executor.h"
+#include "window/window.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+static const char function_name[] = "tuttiAllReduceRMSNorm";
+
+// What the group keeps until its end.
+struct launch {
+    struct tt_rmsnorm operation;
+    cudaStream_t stream;
+};
+
+// The options as this library knows them: defaults where the caller has none, refused where the
+// caller sets fields that this version does not have.
+static ncclResult_t read_options(const struct ncclComm *comm,
+                                 const struct tuttiRMSNormOptions *options,
+                                 struct tuttiRMSNormOptions *out)
+{
+    *out = (struct tuttiRMSNormOptions)TUTTI_RMSNORM_OPTIONS_INITIALIZER;
+    if (options == NULL) {
+        return ncclSuccess;
+    }
+    if (options->size < sizeof *out || options->size > 4096) {
+        return tt_fail(ncclInvalidArgument,
+                       "rank %d: %s: options->size is %zu; begin with "
+                       "TUTTI_RMSNORM_OPTIONS_INITIALIZER (%zu bytes in this version)",
+                       comm->rank, function_name, options->size, sizeof *out);
+    }
+    const char *bytes = (const char *)options;
+    for (size_t i = sizeof *out; i < options->size; i++) {
+        if (bytes[i] != 0) {
+            return tt_fail(ncclInvalidArgument,
+                           "rank %d: %s: options have a field at byte %zu that version %d.%d.%d "
+                           "does not know",
+                           comm->rank, function_name, i, TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
+        }
+    }
+    *out = *options;
+    if (!(out->eps >= 0.0f && isfinite(out->eps))) {
+        return tt_fail(ncclInvalidArgument, "rank %d: %s: eps is %g, must be finite and >= 0",
+                       comm->rank, function_name, (double)out->eps);
+    }
+    return ncclSuccess;
+}
+
+// Bytes of an element; 0 for types that the operation does not take.
+static size_t element_bytes(ncclDataType_t type)
+{
+    switch (type) {
+    case ncclFloat32:
+        return sizeof(float);
+    case ncclFloat16:
+    case ncclBfloat16:
+        return sizeof(uint16_t);
+    default:
+        return 0;
+    }
+}
+
+static ncclResult_t check_shape(const struct ncclComm *comm, size_t tokens, size_t hidden,
+                                ncclDataType_t type, size_t *bytes_out)
+{
+    size_t element = element_bytes(type);
+    if (element == 0) {
+        return tt_fail(ncclInvalidArgument,
+                       "rank %d: %s: datatype is %d; ncclFloat32 (%d), ncclFloat16 (%d) and "
+                       "ncclBfloat16 (%d) are possible",
+                       comm->rank, function_name, (int)type, (int)ncclFloat32, (int)ncclFloat16,
+                       (int)ncclBfloat16);
+    }
+    if (hidden == 0) {
+        return tt_fail(ncclInvalidArgument, "rank %d: %s: hidden is 0, must be at least 1",
+                       comm->rank, function_name);
+    }
+    size_t bytes;
+    if (__builtin_mul_overflow(tokens, hidden, &bytes) ||
+        __builtin_mul_overflow(bytes, element, &bytes) || bytes > SIZE_MAX / 2) {
+        return tt_fail(
+            ncclInvalidArgument,
+            "rank %d: %s: tokens (%zu) times hidden (%zu) times %zu bytes is more than an "
+            "address space holds",
+            comm->rank, function_name, tokens, hidden, element);
+    }
+    *bytes_out = bytes;
+    return ncclSuccess;
+}
+
+static ncclResult_t check_alignment(const struct ncclComm *comm, const char *name,
+                                    const void *pointer, size_t element)
+{
+    if (pointer == NULL) {
+        return tt_fail(ncclInvalidArgument, "rank %d: %s: %s is NULL", comm->rank, function_name,
+                       name);
+    }
+    if ((uintptr_t)pointer % element != 0) {
+        return tt_fail(ncclInvalidArgument,
+                       "rank %d: %s: %s %p is not a multiple of the element size, %zu bytes",
+                       comm->rank, function_name, name, pointer, element);
+    }
+    return ncclSuccess;
+}
+
+// Finds the window of one of the two buffers.
+static ncclResult_t find_window(const struct ncclComm *comm, const char *name, const void *pointer,
+                                size_t bytes, const struct tt_window **window_out,
+                                size_t *offset_out)
+{
+    const struct tt_window *window = tt_window_find(comm, pointer, bytes, offset_out);
+    if (window == NULL) {
+        window = tt_window_find(comm, pointer, 1, offset_out);
+        if (window != NULL) {
+            return tt_fail(
+                ncclInvalidArgument,
+                "rank %d: %s: %s %p needs %zu bytes, but window %d has %zu left from there",
+                comm->rank, function_name, name, pointer, bytes, window->number,
+                window->bytes - *offset_out);
+        }
+        return tt_fail(
+            ncclInvalidArgument,
+            "rank %d: %s: %s %p is not in a symmetric window of this communicator; "
+            "register its memory with ncclCommWindowRegister and NCCL_WIN_COLL_SYMMETRIC",
+            comm->rank, function_name, name, pointer);
+    }
+    *window_out = window;
+    return ncclSuccess;
+}
+
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t a_start = (uintptr_t)a, b_start = (uintptr_t)b;
+    return a_start < b_start + b_bytes && b_start < a_start + a_bytes;
+}
+
+// gamma, residual or residualOut: NULL or aligned device memory.
+static ncclResult_t check_extra(const struct ncclComm *comm, const char *name, const void *pointer,
+                                size_t element)
+{
+    if (pointer == NULL) {
+        return ncclSuccess;
+    }
+    TRY(check_alignment(comm, name, pointer, element));
+    struct cudaPointerAttributes attributes;
+    TRY_CUDA(cudaPointerGetAttributes(&attributes, pointer));
+    if (attributes.type == cudaMemoryTypeUnregistered) {
+        return tt_fail(
+            ncclInvalidArgument,
+            "rank %d: %s: %s %p is host memory that CUDA does not know; use device memory",
+            comm->rank, function_name, name, pointer);
+    }
+    return ncclSuccess;
+}
+
+// Memory that is written must not be read as something else in the same operation.
+static ncclResult_t check_overlaps(const struct ncclComm *comm,
+                                   const struct tuttiRMSNormOptions *options, const void *sendbuff,
+                                   const void *recvbuff, size_t hidden_bytes, size_t bytes)
+{
+    const struct {
+        const char *written_name, *other_name;
+        const void *written, *other;
+        size_t other_bytes;
+        bool may_be_equal;
+    } pair[] = {
+        {"recvbuff", "sendbuff", recvbuff, sendbuff, bytes, true},
+        {"recvbuff", "gamma", recvbuff, options->gamma, hidden_bytes, false},
+        {"recvbuff", "residual", recvbuff, options->residual, bytes, false},
+        {"residualOut", "recvbuff", options->residualOut, recvbuff, bytes, false},
+        {"residualOut", "sendbuff", options->residualOut, sendbuff, bytes, false},
+        {"residualOut", "gamma", options->residualOut, options->gamma, hidden_bytes, false},
+        {"residualOut", "residual", options->residualOut, options->residual, bytes, true},
+    };
+    for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
+        if (pair[i].written == NULL || pair[i].other == NULL ||
+            !overlap(pair[i].written, bytes, pair[i].other, pair[i].other_bytes) ||
+            (pair[i].may_be_equal && pair[i].written == pair[i].other)) {
+            continue;
+        }
+        return tt_fail(ncclInvalidArgument,
+                       "rank %d: %s: %s %p and %s %p overlap; they must be %sdisjoint", comm->rank,
+                       function_name, pair[i].written_name, pair[i].written, pair[i].other_name,
+                       pair[i].other, pair[i].may_be_equal ? "equal or " : "");
+    }
+    return ncclSuccess;
+}
+
+// Whether this communicator can run the operation at all.
+static ncclResult_t check_communicator(const struct ncclComm *comm)
+{
+    int error = atomic_load_explicit(&comm->async_error, memory_order_acquire);
+    if (error != ncclSuccess && error != ncclInProgress) {
+        return tt_fail((ncclResult_t)error,
+                       "rank %d: %s: the communicator has failed before (ncclCommGetAsyncError); "
+                       "abort it",
+                       comm->rank, function_name);
+    }
+    if (comm->lsa_size != comm->nranks) {
+        return tt_fail(
+            ncclInvalidUsage,
+            "rank %d: %s needs all ranks in one LSA team; the %d ranks of this "
+            "communicator are in teams of %d (ncclCommQueryProperties, nLsaTeams); split "
+            "it by team with ncclCommSplit",
+            comm->rank, function_name, comm->nranks, comm->lsa_size);
+    }
+    return ncclSuccess;
+}
+
+// The board lies in the barrier records of the library's own device communicator: no kernel uses
+// those where the executor needs a board.
+static ncclResult_t find_board(struct ncclComm *comm, struct tt_rmsnorm *operation)
+{
+    const ncclDevComm *device_comm = tt_window_device_comm(comm);
+    if (device_comm == NULL) {
+        return tt_fail(ncclInvalidUsage, "rank %d: %s: the communicator has no symmetric windows",
+                       comm->rank, function_name);
+    }
+    size_t has = ncclLsaBarrierWords(comm->lsa_size) * sizeof(uint32_t) *
+                 (size_t)device_comm->lsaBarrier.nBarriers;
+    if (has < tt_executor_board_bytes(comm->nranks)) {
+        return tt_bug("%zu bytes of barriers do not hold a board of %d ranks", has, comm->nranks);
+    }
+    const struct ncclWindow_vidmem *resources = &device_comm->resourceWindow_inlined;
+    operation->board = (struct tt_board){
+        .memory = {resources->lsaFlatBase +
+                       ncclGetResourceBufferOffset(device_comm->lsaBarrier.bufHandle),
+                   resources->stride},
+        .abort_flag = comm->abort_flag,
+        .async_error = &comm->async_error,
+        .comm_name = comm->name,
+    };
+    operation->device_comm = device_comm;
+    return ncclSuccess;
+}
+
+static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
+{
+    (void)comm;
+    const struct launch *launch = argument;
+    return tt_executor->all_reduce_rmsnorm(&launch->operation, launch->stream);
+}
+
+// Fills launch->operation from the arguments, or says what is wrong with them.
+static ncclResult_t resolve(struct ncclComm *comm, const void *sendbuff, void *recvbuff,
+                            const struct tuttiRMSNormOptions *options, size_t bytes,
+                            struct tt_rmsnorm *operation)
+{
+    size_t element = element_bytes(operation->data_type);
+    TRY(check_alignment(comm, "sendbuff", sendbuff, element));
+    TRY(check_alignment(comm, "recvbuff", recvbuff, element));
+    TRY(check_extra(comm, "gamma", options->gamma, element));
+    TRY(check_extra(comm, "residual", options->residual, element));
+    TRY(check_extra(comm, "residualOut", options->residualOut, element));
+    TRY(check_communicator(comm));
+    const struct tt_window *input, *output;
+    TRY(find_window(comm, "sendbuff", sendbuff, bytes, &input, &operation->input_offset));
+    TRY(find_window(comm, "recvbuff", recvbuff, bytes, &output, &operation->output_offset));
+    // As addresses of this rank's registered memory, whichever address the caller gave.
+    const char *in = (const char *)input->user_pointer + operation->input_offset;
+    const char *out = (const char *)output->user_pointer + operation->output_offset;
+    TRY(check_overlaps(comm, options, in, out, operation->hidden * element, bytes));
+    TRY(find_board(comm, operation));
+    operation->input =
+        (struct tt_symmetric){input->flat_base + operation->input_offset, input->stride};
+    operation->output =
+        (struct tt_symmetric){output->flat_base + operation->output_offset, output->stride};
+    operation->input_window = input->number;
+    operation->output_window = output->number;
+    operation->input_handle = input->handle;
+    operation->output_handle = output->handle;
+    return ncclSuccess;
+}
+
+ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuff, size_t tokens,
+                                   size_t hidden, const struct tuttiRMSNormOptions *options,
+                                   ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)
+{
+    ncclResult_t result = tt_comm_check(comm, function_name);
+    if (result != ncclSuccess) {
+        return tt_group_latch(result);
+    }
+    struct tuttiRMSNormOptions known;
+    size_t bytes = 0;
+    result = read_options(comm, options, &known);
+    if (result == ncclSuccess) {
+        result = check_shape(comm, tokens, hidden, datatype, &bytes);
+    }
+    if (result != ncclSuccess) {
+        return tt_group_latch(result);
+    }
+    if (tokens == 0) {
+        return ncclSuccess;
+    }
+    struct launch launch = {.stream = stream,
+                            .operation = {.rank = comm->rank,
+                                          .nranks = comm->nranks,
+                                          .tokens = tokens,
+                                          .hidden = hidden,
+                                          .gamma = known.gamma,
+                                          .residual = known.residual,
+                                          .residual_out = known.residualOut,
+                                          .eps = known.eps,
+                                          .data_type = datatype}};
+    result = resolve(comm, sendbuff, recvbuff, &known, bytes, &launch.operation);
+    if (result != ncclSuccess) {
+        return tt_group_latch(result);
+    }
+    return tt_group_submit(comm, TT_GROUP_LAUNCH, run_launch, &launch, sizeof launch);
+}

@@ -1,0 +1,38 @@
+// The small functions of tutti.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti.h"
+
+#include "base/log.h"
+#include "base/split.h"
+
+ncclResult_t tuttiVersion(int *version)
+{
+    if (version == NULL) {
+        return tt_fail(ncclInvalidArgument, "tuttiVersion: version is NULL");
+    }
+    *version = TUTTI_VERSION_CODE;
+    return ncclSuccess;
+}
+
+ncclResult_t tuttiSplitCounts(size_t total, int nranks, size_t *counts, size_t *displacements)
+{
+    if (nranks < 1) {
+        return tt_fail(ncclInvalidArgument, "tuttiSplitCounts: nranks is %d, must be at least 1",
+                       nranks);
+    }
+    if (counts == NULL && displacements == NULL) {
+        return tt_fail(ncclInvalidArgument,
+                       "tuttiSplitCounts: counts and displacements are both NULL");
+    }
+    size_t parts = (size_t)nranks;
+    for (size_t rank = 0; rank < parts; rank++) {
+        size_t first = tt_split_first(total, parts, rank);
+        if (counts != NULL) {
+            counts[rank] = tt_split_first(total, parts, rank + 1) - first;
+        }
+        if (displacements != NULL) {
+            displacements[rank] = first;
+        }
+    }
+    return ncclSuccess;
+}
