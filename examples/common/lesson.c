@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options and thread ranks of the lessons (see lesson.h).
+#define _GNU_SOURCE
+#include "lesson.h"
+
+#include <cuda_runtime.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+
+enum { MESSAGE_BYTES = 256, RANKS_MAX = 4096 };
+
+// What the rank threads share; each field is written between two barriers.
+static pthread_barrier_t meeting;
+static unsigned char message[MESSAGE_BYTES];
+static bool *votes;
+
+struct thread {
+    pthread_t id;
+    struct lesson_rank self;
+    lesson_body body;
+    bool right;
+};
+
+const char *lesson_type_name(enum lesson_type type)
+{
+    static const char *const names[] = {"float", "half", "bf16"};
+    return names[type];
+}
+
+double lesson_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+size_t lesson_first_token(size_t tokens, int ranks, int rank)
+{
+    size_t share = tokens / (size_t)ranks;
+    size_t extra = tokens % (size_t)ranks;
+    return (size_t)rank * share + ((size_t)rank < extra ? (size_t)rank : extra);
+}
+
+void lesson_broadcast(const struct lesson_rank *self, void *data, size_t bytes)
+{
+    if (bytes > sizeof message) {
+        fprintf(stderr, "lesson_broadcast: %zu bytes, at most %zu\n", bytes, sizeof message);
+        exit(1);
+    }
+    if (self->rank == 0) {
+        memcpy(message, data, bytes);
+    }
+    pthread_barrier_wait(&meeting);
+    memcpy(data, message, bytes);
+    pthread_barrier_wait(&meeting);
+}
+
+// The first rank that voted no, or -1.
+static int first_no(const struct lesson_rank *self, bool mine)
+{
+    votes[self->rank] = mine;
+    pthread_barrier_wait(&meeting);
+    int found = -1;
+    for (int rank = self->ranks - 1; rank >= 0; rank--) {
+        found = votes[rank] ? found : rank;
+    }
+    pthread_barrier_wait(&meeting);
+    return found;
+}
+
+bool lesson_all(const struct lesson_rank *self, bool mine)
+{
+    return first_no(self, mine) < 0;
+}
+
+bool lesson_require(const struct lesson_rank *self, bool holds, const char *format, ...)
+{
+    int first = first_no(self, holds);
+    if (first == self->rank) {
+        va_list arguments;
+        va_start(arguments, format);
+        printf("REFUSED: rank %d: ", self->rank);
+        vprintf(format, arguments);
+        printf("\n");
+        va_end(arguments);
+    }
+    return first < 0;
+}
+
+void *lesson_share(const struct lesson_rank *self, size_t bytes)
+{
+    void *memory = self->rank == 0 ? malloc(bytes) : NULL;
+    lesson_broadcast(self, &memory, sizeof memory);
+    return memory;
+}
+
+void lesson_unshare(const struct lesson_rank *self, void *memory)
+{
+    pthread_barrier_wait(&meeting);
+    if (self->rank == 0) {
+        free(memory);
+    }
+}
+
+void lesson_say(const struct lesson_rank *self, const char *format, ...)
+{
+    if (self->rank == 0) {
+        va_list arguments;
+        va_start(arguments, format);
+        vprintf(format, arguments);
+        va_end(arguments);
+    }
+}
+
+bool lesson_report(const struct lesson_rank *self, bool right)
+{
+    if (!right) {
+        printf("FAILED: Incorrect results detected on rank %d\n", self->rank);
+    }
+    if (lesson_all(self, right)) {
+        lesson_say(self, "SUCCESS: Example completed successfully!\n");
+    }
+    return right;
+}
+
+static void print_help(const char *program, const char *title,
+                       const struct lesson_options *defaults)
+{
+    printf("%s\nusage: %s [options]\n", title, program);
+    if (!defaults->fixed_shape) {
+        printf("  --tokens N       rows of the matrix (default %zu)\n"
+               "  --hidden N       elements of a row (default %zu)\n"
+               "  --threads N      threads of a block, 1 to 1024 (default %d)\n"
+               "  --dtype TYPE     float, half or bf16 (default %s)\n"
+               "  --iterations N   do it N times (default %d)\n"
+               "  --ranks N        ranks, as threads of this process (default: NTHREADS from the\n"
+               "                   environment, or else one for each GPU)\n",
+               defaults->tokens, defaults->hidden, defaults->threads,
+               lesson_type_name(defaults->type), defaults->iterations);
+    }
+    printf("  --eps X          added to the mean of the squares (default %g)\n"
+           "  --help           this text\n",
+           (double)defaults->eps);
+}
+
+// Reads a whole number between 1 and `most`; ends the program with a message when it is none.
+static long long read_number(const char *name, const char *text, long long most)
+{
+    char *end = NULL;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < 1 || value > most) {
+        fprintf(stderr, "%s: \"%s\" is not a whole number from 1 to %lld\n", name, text, most);
+        exit(1);
+    }
+    return value;
+}
+
+static float read_eps(const char *text)
+{
+    char *end = NULL;
+    float value = strtof(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value) || value < 0) {
+        fprintf(stderr, "--eps: \"%s\" is not a number of at least 0\n", text);
+        exit(1);
+    }
+    return value;
+}
+
+static enum lesson_type read_type(const char *text)
+{
+    for (int type = LESSON_FLOAT; type <= LESSON_BF16; type++) {
+        if (strcmp(text, lesson_type_name((enum lesson_type)type)) == 0) {
+            return (enum lesson_type)type;
+        }
+    }
+    fprintf(stderr, "--dtype: \"%s\" is not float, half or bf16\n", text);
+    exit(1);
+}
+
+static void read_options(int argc, char **argv, const char *title, struct lesson_options *options)
+{
+    static const struct option all[] = {{"eps", required_argument, NULL, 'e'},
+                                        {"help", no_argument, NULL, '?'},
+                                        {"tokens", required_argument, NULL, 't'},
+                                        {"hidden", required_argument, NULL, 'h'},
+                                        {"threads", required_argument, NULL, 'b'},
+                                        {"dtype", required_argument, NULL, 'd'},
+                                        {"iterations", required_argument, NULL, 'i'},
+                                        {"ranks", required_argument, NULL, 'r'},
+                                        {NULL, 0, NULL, 0}};
+    static const struct option few[] = {{"eps", required_argument, NULL, 'e'},
+                                        {"help", no_argument, NULL, '?'},
+                                        {NULL, 0, NULL, 0}};
+    const struct lesson_options defaults = *options;
+    int letter = 0;
+    while ((letter = getopt_long(argc, argv, "", options->fixed_shape ? few : all, NULL)) != -1) {
+        switch (letter) {
+        case 't':
+            options->tokens = (size_t)read_number("--tokens", optarg, 1LL << 40);
+            break;
+        case 'h':
+            options->hidden = (size_t)read_number("--hidden", optarg, 1LL << 32);
+            break;
+        case 'b':
+            options->threads = (int)read_number("--threads", optarg, 1024);
+            break;
+        case 'i':
+            options->iterations = (int)read_number("--iterations", optarg, 1000000);
+            break;
+        case 'r':
+            options->ranks = (int)read_number("--ranks", optarg, RANKS_MAX);
+            break;
+        case 'd':
+            options->type = read_type(optarg);
+            break;
+        case 'e':
+            options->eps = read_eps(optarg);
+            break;
+        default:
+            print_help(argv[0], title, &defaults);
+            exit(optopt == 0 ? 0 : 1);
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "unexpected argument \"%s\"; see --help\n", argv[optind]);
+        exit(1);
+    }
+}
+
+static void *thread_main(void *argument)
+{
+    struct thread *thread = argument;
+    thread->right = thread->body(&thread->self);
+    return NULL;
+}
+
+int lesson_run(int argc, char **argv, const char *title, const struct lesson_options *defaults,
+               lesson_body body)
+{
+    struct lesson_options options = *defaults;
+    read_options(argc, argv, title, &options);
+    int gpus = 0;
+    cudaError_t error = cudaGetDeviceCount(&gpus);
+    if (error != cudaSuccess || gpus == 0) {
+        printf("REFUSED: there is no GPU (%s). To run on virtual ones, build this with tutticc.\n",
+               cudaGetErrorString(error));
+        return 1;
+    }
+    const char *nthreads = getenv("NTHREADS");
+    if (options.ranks == 0) {
+        options.ranks = nthreads ? (int)read_number("NTHREADS", nthreads, RANKS_MAX) : gpus;
+    }
+    struct thread *threads = calloc((size_t)options.ranks, sizeof *threads);
+    votes = calloc((size_t)options.ranks, sizeof *votes);
+    if (!threads || !votes || pthread_barrier_init(&meeting, NULL, (unsigned)options.ranks) != 0) {
+        fprintf(stderr, "out of memory for %d ranks\n", options.ranks);
+        return 1;
+    }
+    printf("%s\n", title);
+    for (int rank = 0; rank < options.ranks; rank++) {
+        threads[rank].self = (struct lesson_rank){rank, options.ranks, rank % gpus, &options};
+        threads[rank].body = body;
+        int failure = pthread_create(&threads[rank].id, NULL, thread_main, &threads[rank]);
+        if (failure) {
+            fprintf(stderr, "start a thread for rank %d: %s\n", rank, strerror(failure));
+            exit(1);
+        }
+    }
+    bool right = true;
+    for (int rank = 0; rank < options.ranks; rank++) {
+        pthread_join(threads[rank].id, NULL);
+        right = threads[rank].right && right;
+    }
+    pthread_barrier_destroy(&meeting);
+    free(votes);
+    free(threads);
+    return right ? 0 : 1;
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every lesson needs and no lesson is about: options, ranks as threads, agreement between
+// ranks, messages. Plain C; the lessons' .cu files include it from C++.
+#ifndef EXAMPLES_COMMON_LESSON_H
+#define EXAMPLES_COMMON_LESSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum lesson_type { LESSON_FLOAT, LESSON_HALF, LESSON_BF16 };
+
+// The command line. tokens, hidden, threads, iterations, ranks are at least 1; eps is not negative.
+struct lesson_options {
+    size_t tokens;         // rows of the matrix, over all ranks
+    size_t hidden;         // elements of a row
+    int threads;           // threads of a block, at most 1024
+    float eps;             // added to the mean of the squares
+    enum lesson_type type; // of the elements
+    int iterations;        // the operation is done this often; the last result is checked
+    int ranks;             // 0: NTHREADS, or else one for each GPU
+    bool fixed_shape;      // the lesson chooses tokens, hidden, threads, type and ranks itself
+};
+
+// One rank, as its thread sees it.
+struct lesson_rank {
+    int rank;
+    int ranks;
+    int device; // rank modulo the number of GPUs
+    const struct lesson_options *options;
+};
+
+// What a rank does. True when its results were right, false after a refusal or a wrong result.
+typedef bool (*lesson_body)(const struct lesson_rank *self);
+
+// Reads the options (defaults, then NTHREADS, then the command line), runs `body` on one thread for
+// each rank, and returns the exit status of the program: 0 when every rank returned true, else 1.
+int lesson_run(int argc, char **argv, const char *title, const struct lesson_options *defaults,
+               lesson_body body);
+
+// Collective over the ranks, like everything below that takes `self` and is not marked otherwise.
+// Copies rank 0's bytes to all ranks; at most 256 bytes.
+void lesson_broadcast(const struct lesson_rank *self, void *data, size_t bytes);
+
+// True on every rank when `mine` is true on all of them.
+bool lesson_all(const struct lesson_rank *self, bool mine);
+
+// As lesson_all; when some rank's `holds` is false, the first such rank prints "REFUSED: rank N: "
+// and its text, which says what is missing and what to use instead.
+bool lesson_require(const struct lesson_rank *self, bool holds, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// The same memory for all ranks (they are threads of one process); NULL on all when there is none.
+void *lesson_share(const struct lesson_rank *self, size_t bytes);
+void lesson_unshare(const struct lesson_rank *self, void *memory);
+
+// Prints on rank 0 only. Not collective.
+void lesson_say(const struct lesson_rank *self, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// Prints the last line of a lesson: SUCCESS by rank 0 when all ranks were right, FAILED by each
+// rank that was not. Returns `right`.
+bool lesson_report(const struct lesson_rank *self, bool right);
+
+// The tokens of `rank` when `tokens` are split as evenly as possible: the first tokens % ranks
+// ranks have one more. Not collective.
+size_t lesson_first_token(size_t tokens, int ranks, int rank);
+
+const char *lesson_type_name(enum lesson_type type);
+
+// Seconds on a clock that never jumps.
+double lesson_seconds(void);
+
+// Ends the program when a call fails: what a lesson can do; a library would clean up.
+#define CHECK_CUDA(call)                                                                           \
+    do {                                                                                           \
+        cudaError_t check_error = (call);                                                          \
+        if (check_error != cudaSuccess) {                                                          \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call,                          \
+                    cudaGetErrorString(check_error));                                              \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_NCCL(call)                                                                           \
+    do {                                                                                           \
+        ncclResult_t check_result = (call);                                                        \
+        if (check_result != ncclSuccess) {                                                         \
+            fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call,                      \
+                    ncclGetErrorString(check_result), ncclGetLastError(NULL));                     \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

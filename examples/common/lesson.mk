@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# How every lesson is built. Its Makefile sets NAME and ABOUT and includes this file.
+# CUDA_HOME has bin/nvcc: tutti's (build/cpu of the project, or its installed prefix) or CUDA's.
+# NCCL_HOME has include/nccl.h and lib/libnccl.so. tutti's prefix is both.
+FOLDER := $(dir $(lastword $(MAKEFILE_LIST)))
+OURS := $(abspath $(FOLDER)/../../build/cpu)
+CUDA_HOME ?= $(if $(wildcard $(OURS)/bin/nvcc),$(OURS),/usr/local/cuda)
+NCCL_HOME ?= $(if $(wildcard $(CUDA_HOME)/include/nccl.h),$(CUDA_HOME),/usr)
+NVCC ?= $(CUDA_HOME)/bin/nvcc
+ARCH ?= sm_90
+FLAGS ?= -O2 -g
+ARGS ?=
+
+COMMON := $(FOLDER)lesson.c
+HEADERS := $(FOLDER)lesson.h $(FOLDER)matrix.cuh
+
+all: $(NAME)
+
+$(NAME): main.cu $(COMMON) $(HEADERS)
+	$(NVCC) $(FLAGS) -std=c++17 -arch=$(ARCH) -I$(FOLDER) -I$(NCCL_HOME)/include -c main.cu -o main.o
+	$(NVCC) $(FLAGS) -I$(FOLDER) -c $(COMMON) -o lesson.o
+	$(NVCC) $(FLAGS) main.o lesson.o -L$(NCCL_HOME)/lib -lnccl -lpthread -lm -o $@
+
+run: $(NAME)
+	./$(NAME) $(ARGS)
+
+clean:
+	rm -f $(NAME) main.o lesson.o
+
+help:
+	@echo "$(ABOUT)"
+	@echo "  make         build $(NAME)"
+	@echo "  make run     build it and run it; ARGS=\"--ranks 4\" passes options"
+	@echo "  make clean   remove what make made"
+	@echo "settings:"
+	@echo "  CUDA_HOME    $(CUDA_HOME)"
+	@echo "  NCCL_HOME    $(NCCL_HOME)"
+	@echo "  ARCH         $(ARCH)"
+	@echo "options of the program: ./$(NAME) --help"
+
+.PHONY: all run clean help
