@@ -9,6 +9,13 @@
 #include <cuda_runtime.h>
 #include <string.h>
 
+// Unrolls the loop that follows.
+#ifdef VGPU_DEVICE_RUNTIME_H
+#define TUTTI_UNROLL _Pragma("GCC unroll 32")
+#else
+#define TUTTI_UNROLL _Pragma("unroll")
+#endif
+
 namespace tutti
 {
 

@@ -85,7 +85,7 @@ __device__ __forceinline__ void sum_ranks(float *x, ncclWindow_t window, size_t 
                                           size_t count, bool packed)
 {
     const T *from[ranks];
-#pragma unroll
+    TUTTI_UNROLL
     for (int r = 0; r < ranks; r++) {
         from[r] = reinterpret_cast<const T *>(ncclGetLsaPointer(window, offset, first + r));
     }
@@ -93,21 +93,31 @@ __device__ __forceinline__ void sum_ranks(float *x, ncclWindow_t window, size_t 
     size_t packs = packed ? count / size : 0;
     for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
         pack<T> value[ranks];
-#pragma unroll
+        float sum[size];
+        TUTTI_UNROLL
         for (int r = 0; r < ranks; r++) {
             value[r] = load_pack(from[r] + p * size);
         }
-#pragma unroll
+        TUTTI_UNROLL
         for (int k = 0; k < size; k++) {
-            float sum = to_float(value[0].element[k]);
-            if (first != 0) {
-                sum = __fadd_rn(x[p * size + k], sum);
+            sum[k] = to_float(value[0].element[k]);
+        }
+        if (first != 0) {
+            TUTTI_UNROLL
+            for (int k = 0; k < size; k++) {
+                sum[k] = __fadd_rn(x[p * size + k], sum[k]);
             }
-#pragma unroll
-            for (int r = 1; r < ranks; r++) {
-                sum = __fadd_rn(sum, to_float(value[r].element[k]));
+        }
+        TUTTI_UNROLL
+        for (int r = 1; r < ranks; r++) {
+            TUTTI_UNROLL
+            for (int k = 0; k < size; k++) {
+                sum[k] = __fadd_rn(sum[k], to_float(value[r].element[k]));
             }
-            x[p * size + k] = sum;
+        }
+        TUTTI_UNROLL
+        for (int k = 0; k < size; k++) {
+            x[p * size + k] = sum[k];
         }
     }
     for (size_t i = packs * size + threadIdx.x; i < count; i += blockDim.x) {
@@ -115,7 +125,7 @@ __device__ __forceinline__ void sum_ranks(float *x, ncclWindow_t window, size_t 
         if (first != 0) {
             sum = __fadd_rn(x[i], sum);
         }
-#pragma unroll
+        TUTTI_UNROLL
         for (int r = 1; r < ranks; r++) {
             sum = __fadd_rn(sum, to_float(from[r][i]));
         }
@@ -135,7 +145,7 @@ __device__ __forceinline__ void sum_multimem(float *x, ncclWindow_t window, size
             reinterpret_cast<const T *>(ncclGetLsaMultimemPointer(window, offset, comm));
         for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
             pack<T> value = multimem_sum(from + p * size);
-#pragma unroll
+            TUTTI_UNROLL
             for (int k = 0; k < size; k++) {
                 x[p * size + k] = to_float(value.element[k]);
             }
@@ -160,7 +170,7 @@ __device__ __forceinline__ void finish_sum(float *x, const T *residual, size_t c
     if (residual != nullptr) {
         for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
             pack<T> value = load_pack(residual + p * size);
-#pragma unroll
+            TUTTI_UNROLL
             for (int k = 0; k < size; k++) {
                 x[p * size + k] = __fadd_rn(x[p * size + k], to_float(value.element[k]));
             }
@@ -184,7 +194,7 @@ __device__ __forceinline__ pack<T> normal_pack(const float *x, float scale, cons
     if (gamma != nullptr) {
         weight = load_pack(gamma + i);
     }
-#pragma unroll
+    TUTTI_UNROLL
     for (int k = 0; k < size; k++) {
         float y = __fmul_rn(x[i + k], scale);
         if (gamma != nullptr) {
@@ -214,7 +224,7 @@ __device__ __forceinline__ void store_ranks(const float *x, float scale, const T
                                             size_t begin, size_t count, bool packed)
 {
     T *to[ranks];
-#pragma unroll
+    TUTTI_UNROLL
     for (int r = 0; r < ranks; r++) {
         to[r] = reinterpret_cast<T *>(ncclGetLsaPointer(window, offset, first + r));
     }
@@ -222,14 +232,14 @@ __device__ __forceinline__ void store_ranks(const float *x, float scale, const T
     size_t packs = packed ? count / size : 0;
     for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
         pack<T> value = normal_pack(x, scale, gamma, p * size);
-#pragma unroll
+        TUTTI_UNROLL
         for (int r = 0; r < ranks; r++) {
             store_pack(to[r] + p * size, value);
         }
     }
     for (size_t i = begin + packs * size + threadIdx.x; i < count; i += blockDim.x) {
         T value = normal_one(x, scale, gamma, i);
-#pragma unroll
+        TUTTI_UNROLL
         for (int r = 0; r < ranks; r++) {
             to[r][i] = value;
         }

@@ -58,13 +58,13 @@ __device__ __forceinline__ float fold_squares(norm_sums *sums)
     }
     __syncthreads();
     float sum[32];
-#pragma unroll
+    TUTTI_UNROLL
     for (int t = 0; t < 32; t++) {
         sum[t] = sums->folded[t];
     }
-#pragma unroll
+    TUTTI_UNROLL
     for (int distance = 16; distance >= 1; distance /= 2) {
-#pragma unroll
+        TUTTI_UNROLL
         for (int t = 0; t < distance; t++) {
             sum[t] = __fadd_rn(sum[t], sum[t + distance]);
         }
