@@ -5,6 +5,7 @@
 
 #include "nccl.h"
 #include "nccl_device.h"
+#include "topology/peer.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -14,20 +15,6 @@
 struct tt_bootstrap;
 struct tt_local;
 struct tt_windows;
-
-// What each rank told the others at init; identical on all ranks.
-struct tt_peer {
-    uint64_t host_hash;     // same value: same host (NCCL_HOSTID and TUTTI_FAKE_HOSTS change it)
-    uint64_t machine_hash;  // same value: memory can be shared, whatever the host hash says
-    uint64_t process_hash;  // same value: same process
-    unsigned char gpu_uuid[16];
-    int cuda_device;        // CUDA's number in its process
-    int major, minor;       // compute capability
-    bool multicast;         // device attribute and NCCL_NVLS_ENABLE
-    bool device_memory;     // virtual memory management usable, NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE not 0
-    int host;               // index of its host among the communicator's hosts, by first rank
-    int process;            // index of its process, by first rank
-};
 
 enum tt_comm_state { TT_COMM_INIT, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_FAILED };
 

@@ -3,7 +3,7 @@
 #ifndef TT_TOPOLOGY_LSA_TEAM_H
 #define TT_TOPOLOGY_LSA_TEAM_H
 
-#include "comm/comm.h"
+#include "topology/peer.h"
 
 // All teams have one size, and world ranks m * size .. (m + 1) * size - 1 are team m. The size is
 // the greatest common divisor of the lengths of the runs of neighbouring ranks that share a host

@@ -1,0 +1,24 @@
+// What the ranks of a communicator know of each other.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TT_TOPOLOGY_PEER_H
+#define TT_TOPOLOGY_PEER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// What each rank told the others at init; identical on all ranks.
+struct tt_peer {
+    uint64_t host_hash;    // same value: same host (NCCL_HOSTID and TUTTI_FAKE_HOSTS change it)
+    uint64_t machine_hash; // same value: memory can be shared, whatever the host hash says
+    uint64_t process_hash; // same value: same process
+    unsigned char gpu_uuid[16];
+    int cuda_device;    // CUDA's number in its process
+    int major, minor;   // compute capability
+    bool multicast;     // device attribute and NCCL_NVLS_ENABLE
+    bool device_memory; // virtual memory management usable, NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE
+                        // not 0
+    int host;           // index of its host among the communicator's hosts, by first rank
+    int process;        // index of its process, by first rank
+};
+
+#endif

@@ -1,0 +1,223 @@
+// Checks, copy and layout of ncclDevCommRequirements.
+// SPDX-License-Identifier: Apache-2.0
+#include "window/requirements.h"
+
+#include "base/log.h"
+#include "base/params.h"
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { RESOURCE_UNIT = 128 };
+static const size_t largest_alignment = (size_t)2 << 20; // where the resource window starts
+static const size_t largest_resources = (size_t)UINT32_MAX * RESOURCE_UNIT;
+
+struct tt_wanted_team *tt_requirements_teams(struct tt_requirements *requirements)
+{
+    return (struct tt_wanted_team *)&requirements->buffer[requirements->buffer_count];
+}
+
+static ncclResult_t check_header(const ncclDevCommRequirements_t *requirements)
+{
+    if (requirements->magic != NCCL_API_MAGIC) {
+        return tt_fail(ncclInvalidUsage,
+                       "ncclDevCommCreate: reqs has magic 0x%x, expected 0x%x; start from "
+                       "NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER (NCCL 2.28 had none: recompile with "
+                       "this library's header)",
+                       requirements->magic, NCCL_API_MAGIC);
+    }
+    unsigned int oldest = NCCL_VERSION(NCCL_MAJOR, NCCL_MINOR, 0);
+    if (tt_param_int(TT_PARAM_VERSION_CHECK) != 0 &&
+        (requirements->version > NCCL_VERSION_CODE || requirements->version < oldest)) {
+        return tt_fail(ncclInvalidUsage,
+                       "ncclDevCommCreate: reqs is of version %u, this library takes %u to %d; "
+                       "recompile with its "
+                       "header, or set NCCL_ENABLE_VERSION_CHECK=0",
+                       requirements->version, oldest, NCCL_VERSION_CODE);
+    }
+    if (requirements->size < sizeof *requirements) {
+        return tt_fail(ncclInvalidUsage, "ncclDevCommCreate: reqs has %zu bytes, expected %zu",
+                       requirements->size, sizeof *requirements);
+    }
+    return ncclSuccess;
+}
+
+// Counts that only a network can serve.
+static ncclResult_t check_network(const ncclDevCommRequirements_t *requirements)
+{
+    static const char *const advice = "this communicator has no GIN (device-initiated networking)";
+    const struct {
+        const char *field;
+        int value;
+    } asked[] = {
+        {"ginSignalCount", requirements->ginSignalCount},
+        {"ginCounterCount", requirements->ginCounterCount},
+        {"railGinBarrierCount", requirements->railGinBarrierCount},
+        {"worldGinBarrierCount", requirements->worldGinBarrierCount},
+        {"ginConnectionType", (int)requirements->ginConnectionType},
+        {"ginForceEnable", requirements->ginForceEnable},
+    };
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        if (asked[i].value != 0) {
+            return tt_fail(ncclInvalidArgument, "ncclDevCommCreate: reqs.%s is %d, expected 0: %s",
+                           asked[i].field, asked[i].value, advice);
+        }
+    }
+    if (requirements->barrierCount != 0) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclDevCommCreate: reqs.barrierCount is %d, expected 0: barriers of the "
+                       "world need GIN; inside one "
+                       "LSA team use lsaBarrierCount and ncclLsaBarrierSession",
+                       requirements->barrierCount);
+    }
+    if (requirements->lsaLLA2ABlockCount != 0 || requirements->lsaLLA2ASlotCount != 0) {
+        return tt_fail(ncclInvalidUsage,
+                       "not implemented yet: ncclLLA2A (reqs.lsaLLA2ABlockCount is %d, "
+                       "reqs.lsaLLA2ASlotCount is %d, expected 0)",
+                       requirements->lsaLLA2ABlockCount, requirements->lsaLLA2ASlotCount);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t check_buffer(const ncclDevResourceRequirements_t *node, int index)
+{
+    if (node->ginSignalCount != 0 || node->ginCounterCount != 0) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclDevCommCreate: entry %d of reqs.resourceRequirementsList asks for %d "
+                       "GIN signals and %d "
+                       "counters, expected 0: this communicator has no GIN",
+                       index, node->ginSignalCount, node->ginCounterCount);
+    }
+    if ((node->bufferAlign & (node->bufferAlign - 1)) != 0 ||
+        node->bufferAlign > largest_alignment) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclDevCommCreate: entry %d of reqs.resourceRequirementsList has "
+                       "bufferAlign %zu, expected a power "
+                       "of two of at most %zu",
+                       index, node->bufferAlign, largest_alignment);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t check_team(const struct ncclComm *comm, const ncclTeamRequirements_t *node,
+                               int index)
+{
+    bool is_lsa = node->team.nRanks == comm->lsa_size && node->team.rank == comm->lsa_rank &&
+                  (node->team.stride == 1 || node->team.nRanks == 1);
+    if (node->multimem && !is_lsa) {
+        return tt_fail(
+            ncclInvalidUsage,
+            "not implemented yet: multimem of a team other than the LSA team (entry %d of "
+            "reqs.teamRequirementsList: rank %d of %d, stride %d)",
+            index, node->team.rank, node->team.nRanks, node->team.stride);
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t tt_requirements_copy(const struct ncclComm *comm,
+                                  const ncclDevCommRequirements_t *requirements,
+                                  struct tt_requirements **copy_out)
+{
+    TRY(check_header(requirements));
+    TRY(check_network(requirements));
+    if (requirements->lsaBarrierCount < 0) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclDevCommCreate: reqs.lsaBarrierCount is %d, expected at least 0",
+                       requirements->lsaBarrierCount);
+    }
+    int buffers = 0;
+    int teams = 0;
+    bool multimem = requirements->lsaMultimem;
+    for (const ncclDevResourceRequirements_t *node = requirements->resourceRequirementsList;
+         node != NULL; node = node->next) {
+        TRY(check_buffer(node, buffers++));
+    }
+    for (const ncclTeamRequirements_t *node = requirements->teamRequirementsList; node != NULL;
+         node = node->next) {
+        TRY(check_team(comm, node, teams++));
+        multimem = multimem || node->multimem;
+    }
+    size_t bytes = sizeof(struct tt_requirements) +
+                   (size_t)buffers * sizeof(struct tt_wanted_buffer) +
+                   (size_t)teams * sizeof(struct tt_wanted_team);
+    struct tt_requirements *copy = calloc(1, bytes);
+    if (copy == NULL) {
+        return tt_fail(ncclSystemError,
+                       "ncclDevCommCreate: no memory for %zu bytes of requirements", bytes);
+    }
+    copy->bytes = bytes;
+    copy->lsa_multimem = multimem;
+    copy->lsa_barriers = requirements->lsaBarrierCount;
+    for (const ncclDevResourceRequirements_t *node = requirements->resourceRequirementsList;
+         node != NULL; node = node->next) {
+        copy->buffer[copy->buffer_count++] = (struct tt_wanted_buffer){
+            node->bufferSize, node->bufferAlign, 0, node->outBufferHandle};
+    }
+    struct tt_wanted_team *team = tt_requirements_teams(copy);
+    for (const ncclTeamRequirements_t *node = requirements->teamRequirementsList; node != NULL;
+         node = node->next) {
+        team[copy->team_count++].handle_out = node->multimem ? node->outMultimemHandle : NULL;
+    }
+    *copy_out = copy;
+    return ncclSuccess;
+}
+
+// Takes `bytes` bytes at the next multiple of the alignment; false where they do not fit what a
+// handle can name.
+static bool place(size_t *total, size_t bytes, size_t alignment, size_t *offset_out)
+{
+    size_t unit = alignment > RESOURCE_UNIT ? alignment : RESOURCE_UNIT;
+    size_t offset = (*total + unit - 1) / unit * unit;
+    if (bytes > largest_resources || offset > largest_resources - bytes) {
+        return false;
+    }
+    *offset_out = offset;
+    *total = offset + bytes;
+    return true;
+}
+
+ncclResult_t tt_requirements_lay_out(const struct ncclComm *comm,
+                                     struct tt_requirements *requirements)
+{
+    size_t total = 0;
+    size_t offset = 0;
+    size_t barrier_bytes =
+        (size_t)requirements->lsa_barriers * ncclLsaBarrierWords(comm->lsa_size) * sizeof(uint32_t);
+    bool fits = place(&total, barrier_bytes, RESOURCE_UNIT, &offset);
+    requirements->lsa_barrier.bufHandle = (ncclDevResourceHandle_t)(offset / RESOURCE_UNIT);
+    requirements->lsa_barrier.nBarriers = requirements->lsa_barriers;
+    for (int i = 0; fits && i < requirements->buffer_count; i++) {
+        struct tt_wanted_buffer *buffer = &requirements->buffer[i];
+        fits = place(&total, buffer->bytes, buffer->alignment, &buffer->offset);
+    }
+    if (!fits) {
+        return tt_fail(
+            ncclInvalidArgument,
+            "ncclDevCommCreate: reqs asks for more than the %zu bytes that handles can name",
+            largest_resources);
+    }
+    requirements->total_bytes = total > 0 ? total : RESOURCE_UNIT;
+    return ncclSuccess;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ (hash >> 29);
+}
+
+uint64_t tt_requirements_signature(const struct tt_requirements *requirements, char *text,
+                                   size_t text_bytes)
+{
+    (void)snprintf(text, text_bytes, "%d LSA barriers, %d buffers, %zu bytes in all%s",
+                   requirements->lsa_barriers, requirements->buffer_count,
+                   requirements->total_bytes, requirements->lsa_multimem ? ", multimem" : "");
+    uint64_t hash = mix(0, (uint64_t)requirements->lsa_barriers);
+    hash = mix(hash, requirements->lsa_multimem);
+    for (int i = 0; i < requirements->buffer_count; i++) {
+        hash = mix(hash, requirements->buffer[i].bytes);
+        hash = mix(hash, requirements->buffer[i].offset);
+    }
+    return mix(hash, requirements->total_bytes);
+}

@@ -1,0 +1,312 @@
+// One window, made by all ranks together: what each rank brings is checked and compared, the flat
+// range and the multicast view are made, and the window is described to kernels.
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/comm.h"
+#include "window/window_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { REQUIRED_ALIGNMENT = NCCL_WIN_REQUIRED_ALIGNMENT };
+static const size_t smallest_stride = (size_t)2 << 20;
+// Where every team's multicast range is said to start. Windows add their own distance to it, so any
+// address serves; this one is never mapped, and using it as it is faults.
+static char *const multicast_anchor = (char *)4096;
+
+// What a rank tells the others about its part.
+struct claim {
+    struct tt_verdict verdict;
+    uint64_t bytes, offset, allocation_bytes, granularity, signature;
+    int32_t number;
+    uint8_t supported, multimem;
+    char signature_text[96];
+};
+
+// ---- This rank's part
+// ------------------------------------------------------------------------------------------------------
+
+// Whether the memory is an allocation that can be shared, of the communicator's device. Holds it.
+static void inspect_allocation(struct ncclComm *comm, const struct tt_wish *wish,
+                               struct tt_symmetric *symmetric, struct tt_verdict *verdict)
+{
+    CUdeviceptr pointer = (CUdeviceptr)(uintptr_t)wish->pointer;
+    CUdeviceptr base = 0;
+    size_t allocated = 0;
+    if (cuMemRetainAllocationHandle(&symmetric->memory, wish->pointer) != CUDA_SUCCESS ||
+        cuMemGetAddressRange(&base, &allocated, pointer) != CUDA_SUCCESS) {
+        symmetric->memory = 0;
+        tt_verdict_fail(verdict, ncclInvalidArgument,
+                        "buff %p is not memory that ranks can share; allocate it with ncclMemAlloc "
+                        "or cuMemCreate",
+                        wish->pointer);
+        return;
+    }
+    symmetric->memory_held = true;
+    CUmemAllocationProp properties;
+    if (!tt_verdict_driver(verdict,
+                           cuMemGetAllocationPropertiesFromHandle(&properties, symmetric->memory),
+                           "cuMemGetAllocationPropertiesFromHandle")) {
+        return;
+    }
+    symmetric->offset = pointer - base;
+    symmetric->allocation_bytes = allocated;
+    if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        properties.location.id != comm->cuda_device) {
+        tt_verdict_fail(verdict, ncclInvalidArgument,
+                        "buff %p lies on device %d, but the communicator's device is %d; call "
+                        "cudaSetDevice before "
+                        "ncclMemAlloc",
+                        wish->pointer, properties.location.id, comm->cuda_device);
+    } else if (wish->bytes > allocated - symmetric->offset) {
+        tt_verdict_fail(
+            verdict, ncclInvalidArgument,
+            "buff %p + %zu bytes ends beyond its allocation, which has %zu bytes from buff on",
+            wish->pointer, wish->bytes, allocated - symmetric->offset);
+    } else if (symmetric->offset % REQUIRED_ALIGNMENT != 0) {
+        tt_verdict_fail(verdict, ncclInvalidArgument,
+                        "buff %p is %zu bytes into its allocation; that must be a multiple of %d "
+                        "(as addresses from "
+                        "ncclMemAlloc are)",
+                        wish->pointer, symmetric->offset, REQUIRED_ALIGNMENT);
+    }
+}
+
+static void make_claim(struct ncclComm *comm, const struct tt_wish *wish,
+                       struct tt_symmetric *symmetric, struct claim *claim)
+{
+    claim->verdict = wish->verdict;
+    claim->number = wish->number;
+    claim->bytes = wish->bytes;
+    claim->signature = wish->signature;
+    (void)snprintf(claim->signature_text, sizeof claim->signature_text, "%s",
+                   wish->signature_text != NULL ? wish->signature_text : "");
+    claim->supported = tt_symmetric_obstacle(comm) == NULL;
+    if (claim->verdict.result == ncclSuccess) {
+        if (wish->pointer == NULL) {
+            tt_verdict_fail(&claim->verdict, ncclInvalidArgument,
+                            "buff is NULL, expected memory from ncclMemAlloc");
+        } else if (wish->bytes == 0) {
+            tt_verdict_fail(&claim->verdict, ncclInvalidArgument,
+                            "size is 0, expected at least one byte");
+        }
+    }
+    if (!claim->supported || claim->verdict.result != ncclSuccess) {
+        return;
+    }
+    claim->multimem = tt_multicast_possible(comm);
+    inspect_allocation(comm, wish, symmetric, &claim->verdict);
+    claim->offset = symmetric->offset;
+    claim->allocation_bytes = symmetric->allocation_bytes;
+    claim->granularity = tt_memory_granularity(
+        comm->cuda_device, claim->multimem ? comm->lsa_size : 0, &claim->verdict);
+}
+
+// ---- What all ranks brought
+// ------------------------------------------------------------------------------------------------
+
+static ncclResult_t compare_claims(const struct ncclComm *comm, const struct claim *all,
+                                   const char *what)
+{
+    for (int r = 0; r < comm->nranks; r++) {
+        if (all[r].verdict.result != ncclSuccess) {
+            return tt_fail((ncclResult_t)all[r].verdict.result, "%s: rank %d: %.235s", what, r,
+                           all[r].verdict.text);
+        }
+    }
+    for (int r = 1; r < comm->nranks; r++) {
+        if (all[r].number != all[0].number) {
+            return tt_fail(
+                ncclInvalidUsage,
+                "%s: rank 0 makes window %d, rank %d window %d; all ranks must register the "
+                "same windows in the same order",
+                what, all[0].number, r, all[r].number);
+        }
+        if (all[r].signature != all[0].signature) {
+            return tt_fail(ncclInvalidArgument,
+                           "%s: ranks differ: rank 0 asks for %.95s, rank %d for %.95s", what,
+                           all[0].signature_text, r, all[r].signature_text);
+        }
+        if (all[r].bytes != all[0].bytes) {
+            return tt_fail(
+                ncclInvalidArgument,
+                "%s: sizes differ: rank 0 has %zu bytes, rank %d has %zu; all ranks must "
+                "give the same size",
+                what, (size_t)all[0].bytes, r, (size_t)all[r].bytes);
+        }
+        if (all[r].supported && all[0].supported && all[r].offset != all[0].offset) {
+            return tt_fail(ncclInvalidArgument,
+                           "%s: offsets in the allocation differ: %zu bytes on rank 0, %zu on rank "
+                           "%d; they must be equal",
+                           what, (size_t)all[0].offset, (size_t)all[r].offset, r);
+        }
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t size_range(const struct ncclComm *comm, const struct claim *all,
+                               const char *what, struct tt_agreement *agreement)
+{
+    size_t granularity = 1;
+    size_t smallest = SIZE_MAX;
+    agreement->supported = true;
+    agreement->multimem = true;
+    for (int r = 0; r < comm->nranks; r++) {
+        granularity = all[r].granularity > granularity ? all[r].granularity : granularity;
+        smallest = all[r].allocation_bytes < smallest ? all[r].allocation_bytes : smallest;
+        agreement->supported = agreement->supported && all[r].supported;
+        agreement->multimem = agreement->multimem && all[r].multimem;
+    }
+    if (!agreement->supported) {
+        return ncclSuccess;
+    }
+    size_t needed = all[0].offset + all[0].bytes;
+    agreement->span = (needed + granularity - 1) / granularity * granularity;
+    agreement->stride = smallest_stride;
+    while (agreement->stride < agreement->span && agreement->stride <= SIZE_MAX / 4) {
+        agreement->stride *= 2;
+    }
+    if (agreement->span < needed || agreement->span > smallest) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: %zu bytes rounded up to the granularity of %zu do not fit the smallest "
+                       "allocation of %zu bytes; allocate with ncclMemAlloc",
+                       what, needed, granularity, smallest);
+    }
+    if (agreement->stride > (SIZE_MAX >> 17) / (size_t)comm->lsa_size) { // 47 bits of address space
+        return tt_fail(ncclInvalidArgument,
+                       "%s: %d members of %zu bytes do not fit the address space", what,
+                       comm->lsa_size, (size_t)all[0].bytes);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t agree_on_claims(struct ncclComm *comm, const struct tt_wish *wish,
+                                    struct tt_symmetric *symmetric, struct tt_agreement *agreement)
+{
+    struct claim *all = calloc((size_t)comm->nranks, sizeof *all);
+    if (all == NULL) {
+        return tt_fail(ncclSystemError, "rank %d: no memory for the claims of %d ranks", comm->rank,
+                       comm->nranks);
+    }
+    make_claim(comm, wish, symmetric, &all[comm->rank]);
+    ncclResult_t result = tt_bootstrap_allgather(comm->bootstrap, all, sizeof *all);
+    if (result == ncclSuccess) {
+        result = compare_claims(comm, all, wish->what);
+    }
+    if (result == ncclSuccess) {
+        result = size_range(comm, all, wish->what, agreement);
+    }
+    free(all);
+    return result;
+}
+
+// ---- The window
+// ------------------------------------------------------------------------------------------------------------
+
+// Fills in the window and writes its description for kernels.
+static bool describe(struct ncclComm *comm, const struct tt_wish *wish,
+                     struct tt_symmetric *symmetric, struct tt_verdict *verdict)
+{
+    const struct tt_flat *flat = symmetric->flat;
+    struct tt_window *window = &symmetric->window;
+    window->user_pointer = wish->pointer;
+    window->bytes = wish->bytes;
+    window->flat_base = (char *)(uintptr_t)flat->base + symmetric->offset;
+    window->stride = flat->stride;
+    window->multimem_base =
+        flat->alias_mapped ? (char *)(uintptr_t)flat->alias + symmetric->offset : NULL;
+    window->number = wish->number;
+    symmetric->image = (struct ncclWindow_vidmem){
+        .winHost = symmetric,
+        .lsaFlatBase = window->flat_base,
+        .stride = window->stride,
+        .size = window->bytes,
+        .mcOffset = window->multimem_base != NULL
+                        ? (uintptr_t)window->multimem_base - (uintptr_t)multicast_anchor
+                        : 0,
+        .lsaRank = comm->lsa_rank,
+        .worldRank = comm->rank,
+        .lsaSize = comm->lsa_size,
+        .number = window->number,
+    };
+    void *handle = NULL;
+    if (!tt_verdict_cuda(verdict, cudaMalloc(&handle, sizeof symmetric->image), "cudaMalloc")) {
+        return false;
+    }
+    window->handle = handle;
+    return tt_windows_upload(comm->windows, handle, &symmetric->image, sizeof symmetric->image,
+                             verdict);
+}
+
+static ncclResult_t create_in_steps(struct ncclComm *comm, const struct tt_wish *wish,
+                                    struct tt_symmetric *symmetric,
+                                    const struct tt_agreement *agreement)
+{
+    struct tt_verdict verdict = {0};
+    TRY(tt_flat_create(comm, symmetric, agreement, &verdict));
+    TRY(tt_agree(comm, &verdict, wish->what));
+    if (agreement->multimem) {
+        TRY(tt_multicast_create(comm, symmetric, &verdict));
+    }
+    if (verdict.result == ncclSuccess) {
+        (void)describe(comm, wish, symmetric, &verdict);
+    }
+    if (verdict.result == ncclSuccess && wish->number > 0) {
+        (void)tt_windows_add(comm->windows, symmetric, &verdict);
+    }
+    return tt_agree(comm, &verdict, wish->what);
+}
+
+ncclResult_t tt_symmetric_create(struct ncclComm *comm, struct tt_wish *wish,
+                                 struct tt_symmetric **symmetric_out)
+{
+    *symmetric_out = NULL;
+    (void)tt_windows_get(comm, &wish->verdict);
+    struct tt_symmetric nowhere = {0};
+    struct tt_symmetric *symmetric = calloc(1, sizeof *symmetric);
+    if (symmetric == NULL) {
+        tt_verdict_fail(&wish->verdict, ncclSystemError,
+                        "no memory for the description of a window");
+        symmetric = &nowhere; // the others must hear of it
+    }
+    symmetric->comm = comm;
+    struct tt_agreement agreement = {0};
+    ncclResult_t result = agree_on_claims(comm, wish, symmetric, &agreement);
+    if (result == ncclSuccess && agreement.supported) {
+        result = create_in_steps(comm, wish, symmetric, &agreement);
+    }
+    if (symmetric != &nowhere) {
+        if (result != ncclSuccess || !agreement.supported) {
+            tt_symmetric_destroy(symmetric);
+        } else {
+            tt_handles_add(symmetric);
+            *symmetric_out = symmetric;
+        }
+    }
+    return result;
+}
+
+void tt_symmetric_destroy(struct tt_symmetric *symmetric)
+{
+    if (symmetric == NULL) {
+        return;
+    }
+    tt_handles_remove(symmetric);
+    if (symmetric->listed) {
+        tt_windows_remove(symmetric->comm->windows, symmetric);
+    }
+    if (symmetric->window.handle != NULL) {
+        (void)cudaFree(symmetric->window.handle);
+    }
+    tt_flat_drop(symmetric->flat);
+    if (symmetric->memory_held) {
+        (void)cuMemRelease(symmetric->memory);
+    }
+    free(symmetric);
+}
+
+ncclMultimemHandle_t tt_multimem_handle(bool available)
+{
+    return (ncclMultimemHandle_t){available ? multicast_anchor : NULL};
+}
