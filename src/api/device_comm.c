@@ -1,0 +1,104 @@
+// Device communicators and the resources that go into them.
+// SPDX-License-Identifier: Apache-2.0
+#include "api/function.h"
+#include "base/log.h"
+#include "comm/comm.h"
+#include "comm/group.h"
+#include "window/register.h"
+
+#include <limits.h>
+#include <string.h>
+
+TT_FUNCTION(ncclResult_t, DevCommCreate,
+            (ncclComm_t comm, ncclDevCommRequirements_t const *reqs, ncclDevComm_t *outDevComm))
+{
+    ncclResult_t result = tt_comm_check(comm, "ncclDevCommCreate");
+    if (result == ncclSuccess && (reqs == NULL || outDevComm == NULL)) {
+        result = tt_fail(ncclInvalidArgument, "ncclDevCommCreate: rank %d: %s is NULL", comm->rank,
+                         reqs == NULL ? "reqs" : "outDevComm");
+    }
+    if (result == ncclSuccess) {
+        result = tt_dev_comm_create(comm, reqs, outDevComm);
+    }
+    return result == ncclSuccess ? result : tt_group_latch(result);
+}
+
+TT_FUNCTION(ncclResult_t, DevCommDestroy, (ncclComm_t comm, ncclDevComm_t const *devComm))
+{
+    TRY(tt_comm_check(comm, "ncclDevCommDestroy"));
+    if (devComm == NULL) {
+        return tt_fail(ncclInvalidArgument, "ncclDevCommDestroy: rank %d: devComm is NULL",
+                       comm->rank);
+    }
+    return tt_dev_comm_destroy(comm, devComm);
+}
+
+TT_FUNCTION(ncclResult_t, LsaBarrierCreateRequirement,
+            (ncclTeam_t team, int nBarriers, ncclLsaBarrierHandle_t *outHandle,
+             ncclDevResourceRequirements_t *outReq))
+{
+    if (outHandle == NULL || outReq == NULL) {
+        return tt_fail(ncclInvalidArgument, "ncclLsaBarrierCreateRequirement: %s is NULL",
+                       outHandle == NULL ? "outHandle" : "outReq");
+    }
+    if (nBarriers < 0 || team.nRanks < 1) {
+        return tt_fail(
+            ncclInvalidArgument,
+            "ncclLsaBarrierCreateRequirement: nBarriers %d, team of %d ranks; expected at "
+            "least 0 barriers and 1 rank",
+            nBarriers, team.nRanks);
+    }
+    memset(outReq, 0, sizeof *outReq);
+    outReq->bufferSize = (size_t)nBarriers * ncclLsaBarrierWords(team.nRanks) * sizeof(uint32_t);
+    outReq->outBufferHandle = &outHandle->bufHandle;
+    outHandle->bufHandle = 0;
+    outHandle->nBarriers = nBarriers;
+    return ncclSuccess;
+}
+
+TT_FUNCTION(ncclResult_t, GinBarrierCreateRequirement,
+            (ncclComm_t comm, ncclTeam_t team, int nBarriers, ncclGinBarrierHandle_t *outHandle,
+             ncclDevResourceRequirements_t *outReq))
+{
+    TRY(tt_comm_check(comm, "ncclGinBarrierCreateRequirement"));
+    if (outHandle == NULL || outReq == NULL) {
+        return tt_fail(ncclInvalidArgument, "ncclGinBarrierCreateRequirement: %s is NULL",
+                       outHandle == NULL ? "outHandle" : "outReq");
+    }
+    if (nBarriers < 0 || team.nRanks < 1 || nBarriers > INT_MAX / team.nRanks) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclGinBarrierCreateRequirement: nBarriers %d, team of %d ranks", nBarriers,
+                       team.nRanks);
+    }
+    memset(outReq, 0, sizeof *outReq);
+    outReq->ginSignalCount = nBarriers * team.nRanks;
+    outReq->outGinSignalStart = &outHandle->signal0;
+    return ncclSuccess;
+}
+
+TT_FUNCTION(int, LLA2ACalcSlots, (int maxElts, int maxEltSize))
+{
+    return maxElts * ((maxEltSize + 7) / 8);
+}
+
+TT_FUNCTION(ncclResult_t, LLA2ACreateRequirement,
+            (int nBlocks, int nSlots, ncclLLA2AHandle_t *outHandle,
+             ncclDevResourceRequirements_t *outReq))
+{
+    if (outHandle == NULL || outReq == NULL) {
+        return tt_fail(ncclInvalidArgument, "ncclLLA2ACreateRequirement: %s is NULL",
+                       outHandle == NULL ? "outHandle" : "outReq");
+    }
+    if (nBlocks < 0 || nSlots < 0) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclLLA2ACreateRequirement: nBlocks %d, nSlots %d; expected at least 0",
+                       nBlocks, nSlots);
+    }
+    // Per block: one line of state and two sets of slots, in lines of 16 bytes.
+    memset(outReq, 0, sizeof *outReq);
+    outReq->bufferSize = (size_t)nBlocks * (1 + 2 * (size_t)nSlots) * 16;
+    outReq->bufferAlign = 16;
+    outReq->outBufferHandle = &outHandle->bufHandle;
+    outHandle->nSlots = (uint32_t)nSlots;
+    return ncclSuccess;
+}
