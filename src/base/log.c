@@ -1,0 +1,192 @@
+// Messages and the last error. See log.h. SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+
+#include "base/params.h"
+
+#include <cuda_runtime.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 1024, ERROR_BYTES = 1024 };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+// Set by open_log, constant afterwards.
+static int level; // enum tt_log_level; 0: only failures of the library's own making are silent too
+static uint64_t subsystems;
+static FILE *log_file;
+static char host[256];
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards last_error and serialises lines
+static char last_error[ERROR_BYTES];
+static _Thread_local char last_error_copy[ERROR_BYTES];
+
+static const struct {
+    const char *name;
+    uint64_t bits;
+} subsystem_names[] = {
+    {"INIT", TT_LOG_INIT},     {"COLL", TT_LOG_COLL},   {"NET", TT_LOG_NET},   {"ENV", TT_LOG_ENV},
+    {"ALLOC", TT_LOG_ALLOC},   {"NVLS", TT_LOG_NVLS},   {"REG", TT_LOG_REG},   {"BOOTSTRAP", TT_LOG_BOOTSTRAP},
+    {"DESTROY", TT_LOG_DESTROY}, {"ALL", UINT64_MAX},
+};
+
+static int parse_level(const char *text)
+{
+    static const struct {
+        const char *name;
+        int value;
+    } names[] = {{"NONE", 0}, {"VERSION", TT_LOG_VERSION}, {"WARN", TT_LOG_WARN},
+                 {"INFO", TT_LOG_INFO}, {"ABORT", 4}, {"TRACE", TT_LOG_TRACE}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcasecmp(text, names[i].name) == 0) {
+            return names[i].value;
+        }
+    }
+    if (*text != 0) {
+        fprintf(stderr, "tutti: NCCL_DEBUG=%s is ignored: must be NONE, VERSION, WARN, INFO or TRACE\n", text);
+    }
+    return 0;
+}
+
+static uint64_t parse_subsystems(const char *text)
+{
+    if (*text == 0) {
+        return TT_LOG_INIT | TT_LOG_BOOTSTRAP | TT_LOG_ENV;
+    }
+    bool inverted = *text == '^';
+    uint64_t bits = 0;
+    char copy[256];
+    snprintf(copy, sizeof copy, "%s", text + inverted);
+    char *rest = copy;
+    for (char *word; (word = strsep(&rest, ",")) != NULL;) {
+        for (size_t i = 0; i < sizeof subsystem_names / sizeof subsystem_names[0]; i++) {
+            bits |= strcasecmp(word, subsystem_names[i].name) == 0 ? subsystem_names[i].bits : 0;
+        }
+    }
+    return inverted ? ~bits : bits;
+}
+
+static FILE *open_file(const char *pattern)
+{
+    char path[512];
+    size_t used = 0;
+    for (const char *p = pattern; *p != 0 && used + 1 < sizeof path; p++) {
+        int n = 1;
+        if (p[0] == '%' && p[1] == 'h') {
+            n = snprintf(path + used, sizeof path - used, "%.*s", (int)strcspn(host, "."), host);
+            p++;
+        } else if (p[0] == '%' && p[1] == 'p') {
+            n = snprintf(path + used, sizeof path - used, "%d", (int)getpid());
+            p++;
+        } else {
+            p += p[0] == '%' && p[1] == '%';
+            path[used] = *p;
+        }
+        used += (size_t)n;
+    }
+    path[used < sizeof path ? used : sizeof path - 1] = 0;
+    FILE *file = fopen(path, "we");
+    if (file == NULL) {
+        fprintf(stderr, "tutti: NCCL_DEBUG_FILE: cannot write %s: %m; messages go to stdout\n", path);
+        return stdout;
+    }
+    setvbuf(file, NULL, _IOLBF, 0);
+    return file;
+}
+
+static void open_log(void)
+{
+    if (gethostname(host, sizeof host - 1) != 0) {
+        snprintf(host, sizeof host, "localhost");
+    }
+    level = parse_level(tt_param_text(TT_PARAM_DEBUG));
+    subsystems = parse_subsystems(tt_param_text(TT_PARAM_DEBUG_SUBSYS));
+    const char *pattern = tt_param_text(TT_PARAM_DEBUG_FILE);
+    log_file = *pattern != 0 && level > TT_LOG_VERSION ? open_file(pattern) : stdout;
+}
+
+static void write_line(const char *word, const char *text)
+{
+    int device = -1;
+    cudaGetDevice(&device);
+    pthread_mutex_lock(&mutex);
+    fprintf(log_file, "%s:%d:%d [%d] NCCL %s %s\n", host, (int)getpid(), (int)syscall(SYS_gettid), device, word, text);
+    fflush(log_file);
+    pthread_mutex_unlock(&mutex);
+}
+
+void tt_log(enum tt_log_level message_level, enum tt_log_subsystem subsystem, const char *format, ...)
+{
+    pthread_once(&once, open_log);
+    if ((int)message_level > level || (message_level >= TT_LOG_INFO && (subsystems & (uint64_t)subsystem) == 0)) {
+        return;
+    }
+    char text[LINE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    write_line(message_level == TT_LOG_WARN ? "WARN" : message_level == TT_LOG_TRACE ? "TRACE" : "INFO", text);
+}
+
+static void store_error(const char *text)
+{
+    pthread_mutex_lock(&mutex);
+    snprintf(last_error, sizeof last_error, "%s", text);
+    pthread_mutex_unlock(&mutex);
+}
+
+ncclResult_t tt_fail(ncclResult_t result, const char *format, ...)
+{
+    pthread_once(&once, open_log);
+    char text[ERROR_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    store_error(text);
+    if (level >= TT_LOG_WARN) {
+        write_line("WARN", text);
+    }
+    return result;
+}
+
+ncclResult_t tt_bug(const char *format, ...)
+{
+    char text[ERROR_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    ncclResult_t result = tt_fail(ncclInternalError, "internal error: %s", text);
+#ifdef TUTTI_CHECKED
+    fprintf(stderr, "tutti: internal error: %s\n", text);
+    abort();
+#endif
+    return result;
+}
+
+ncclResult_t tt_cuda(int cuda_error, const char *call)
+{
+    if (cuda_error == cudaSuccess) {
+        return ncclSuccess;
+    }
+    cudaGetLastError();
+    return tt_fail(ncclUnhandledCudaError, "%.*s: %s (%d)", (int)strcspn(call, "("), call,
+                   cudaGetErrorString((cudaError_t)cuda_error), cuda_error);
+}
+
+const char *tt_last_error(void)
+{
+    pthread_mutex_lock(&mutex);
+    memcpy(last_error_copy, last_error, sizeof last_error_copy);
+    pthread_mutex_unlock(&mutex);
+    return last_error_copy;
+}
