@@ -7,7 +7,7 @@
 #ifndef VGPU_CUDA_FP16_H
 #define VGPU_CUDA_FP16_H
 
-#include "vector_types.h"
+#include "vector_functions.h"
 
 typedef struct __attribute__((aligned(2))) __half_raw {
     unsigned short x;

@@ -6,7 +6,7 @@
 
 #include "common.h"
 
-#ifdef __cplusplus
+#if defined(__cplusplus) && defined(__CUDACC__)
 extern "C++" {
 
 namespace vgpu

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Compiles every header alone: as C17 where it is meant for C, as C++17 and C++20, plain and as tutticc does (__CUDACC__).
+# Usage: headers_test.sh INCLUDE_FOLDER C_COMPILER C++_COMPILER
+# SPDX-License-Identifier: Apache-2.0
+set -u
+include=$1 cc=$2 cxx=$3
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+failures=0 count=0
+
+compile() { # compiler arguments: the language's and the header's
+    count=$((count + 1))
+    if ! "$@" -Wall -Wextra -Werror -I"$include" -fsyntax-only "$folder/one.source" >"$folder/log" 2>&1; then
+        failures=$((failures + 1))
+        echo "$header does not compile alone: $*"
+        head -5 "$folder/log"
+    fi
+}
+
+cd "$include" || exit 1
+for header in *.h *.hpp crt/*.h cooperative_groups/*.h nvtx3/*.h vgpu/*.h vgpu/device/*.h cuda/* cuda/std/*; do
+    case $header in
+    cuda/std | vgpu/float16.h | vgpu/ptx*.h | vgpu/stub.h) continue ;; # a folder; parts of other headers; tutticc's own
+    esac
+    echo "#include <$header>" >"$folder/one.source"
+    case $header in
+    cuda/* | *.hpp | vgpu/float16_support.h | vgpu/runtime_templates.h) ;;
+    *) compile "$cc" -x c -std=c17 ;;
+    esac
+    for standard in c++17 c++20; do
+        compile "$cxx" -x c++ -std=$standard
+        compile "$cxx" -x c++ -std=$standard -D__CUDACC__
+    done
+done
+if [ "$count" -lt 100 ]; then
+    echo "only $count compilations: headers are missing in $include"
+    exit 1
+fi
+echo "$count compilations, $failures failures"
+[ "$failures" -eq 0 ]
