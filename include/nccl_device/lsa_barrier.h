@@ -4,8 +4,8 @@
 // one for each group that runs at the same time (blockIdx.x as a rule). Barriers count rounds; the
 // count lives in the resource window, so a barrier can be used by kernel after kernel. arrive()
 // announces this rank's group, wait() waits for the others': what a rank wrote before an arrive
-// with release order can be read after a wait with acquire order. SPDX-License-Identifier:
-// Apache-2.0
+// with release order can be read after a wait with acquire order.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef NCCL_DEVICE_LSA_BARRIER_H_
 #define NCCL_DEVICE_LSA_BARRIER_H_
 

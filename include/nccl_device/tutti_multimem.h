@@ -9,8 +9,8 @@
 // and tuttiVector<E, n>: n elements of one of those types or of __half, __nv_bfloat16 or, where the
 // target has them, fp8, of 4, 8 or 16 bytes in all. Half and bfloat16 are added in float and
 // rounded once per element, fp8 in half. On real GPUs the order of the additions is the hardware's;
-// on virtual ones it is rank order. Needs compute capability 9.0. SPDX-License-Identifier:
-// Apache-2.0
+// on virtual ones it is rank order. Needs compute capability 9.0.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef NCCL_DEVICE_TUTTI_MULTIMEM_H_
 #define NCCL_DEVICE_TUTTI_MULTIMEM_H_
 

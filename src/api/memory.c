@@ -7,7 +7,7 @@
 
 TT_FUNCTION(ncclResult_t, MemAlloc, (void **ptr, size_t size))
 {
-    return tt_mem_alloc(ptr, size, tt_param_int(TT_PARAM_CUMEM) != 0);
+    return tt_mem_alloc(ptr, size, tt_param_int(TT_PARAM_CUMEM_ENABLE) != 0);
 }
 
 TT_FUNCTION(ncclResult_t, MemFree, (void *ptr))

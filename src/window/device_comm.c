@@ -20,7 +20,7 @@ void tt_device_comm_free(struct tt_device_comm *device_comm)
     if (device_comm == NULL) {
         return;
     }
-    tt_symmetric_destroy(device_comm->resources);
+    tt_registered_destroy(device_comm->resources);
     if (device_comm->memory != NULL) {
         (void)tt_memory_free(device_comm->memory);
     }
@@ -98,8 +98,8 @@ static ncclResult_t create(struct ncclComm *comm, const struct tt_requirements *
         device_comm->memory = make_resources(comm, requirements->total_bytes, &wish.verdict);
         wish.pointer = device_comm->memory;
     }
-    struct tt_symmetric *resources = NULL;
-    ncclResult_t result = tt_symmetric_create(comm, &wish, &resources);
+    struct tt_registered *resources = NULL;
+    ncclResult_t result = tt_registered_create(comm, &wish, &resources);
     if (result == ncclSuccess && resources == NULL) {
         result = tt_fail(ncclInvalidUsage,
                          "ncclDevCommCreate: rank %d: a rank cannot share memory with its team",

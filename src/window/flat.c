@@ -229,18 +229,18 @@ void tt_descriptors_close(const struct ncclComm *comm, int *descriptors)
     free(descriptors);
 }
 
-ncclResult_t tt_flat_create(struct ncclComm *comm, struct tt_symmetric *symmetric,
+ncclResult_t tt_flat_create(struct ncclComm *comm, struct tt_registered *registered,
                             const struct tt_agreement *agreement, struct tt_verdict *verdict)
 {
     struct tt_share_slot mine = {
-        .world_rank = comm->rank, .device = comm->cuda_device, .memory = symmetric->memory};
+        .world_rank = comm->rank, .device = comm->cuda_device, .memory = registered->memory};
     struct tt_share *share = tt_share_enter(comm, comm->windows->sequence++, &mine);
     if (share == NULL) {
         tt_verdict_fail(verdict, ncclSystemError,
                         "no memory to share a window between the ranks of the process");
     }
     int *descriptors = NULL;
-    ncclResult_t result = tt_descriptors_exchange(comm, symmetric->memory, &descriptors, verdict);
+    ncclResult_t result = tt_descriptors_exchange(comm, registered->memory, &descriptors, verdict);
     if (result == ncclSuccess) {
         result = tt_local_barrier(comm);
     }
@@ -256,7 +256,7 @@ ncclResult_t tt_flat_create(struct ncclComm *comm, struct tt_symmetric *symmetri
             tt_verdict_fail(verdict, (ncclResult_t)share->verdict.result, "%s",
                             share->verdict.text);
         } else {
-            symmetric->flat = tt_flat_hold(share->slot[tt_local_rank(comm)].flat);
+            registered->flat = tt_flat_hold(share->slot[tt_local_rank(comm)].flat);
         }
     }
     tt_share_leave(share);

@@ -53,8 +53,8 @@ static bool may_be_added_twice(const struct ncclComm *comm)
 {
     struct tt_verdict ignored = {0};
     CUmulticastObjectProp properties = {0};
-    properties.numDevices = 2;
-    properties.size = tt_memory_granularity(comm->cuda_device, 2, &ignored);
+    properties.numDevices = (unsigned int)comm->lsa_size;
+    properties.size = tt_memory_granularity(comm->cuda_device, comm->lsa_size, &ignored);
     properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     CUmemGenericAllocationHandle object = 0;
     if (properties.size == 0 || cuMulticastCreate(&object, &properties) != CUDA_SUCCESS) {
@@ -265,10 +265,10 @@ static ncclResult_t build(struct ncclComm *comm, struct tt_share *share, struct 
     return result;
 }
 
-ncclResult_t tt_multicast_create(struct ncclComm *comm, struct tt_symmetric *symmetric,
+ncclResult_t tt_multicast_create(struct ncclComm *comm, struct tt_registered *registered,
                                  struct tt_verdict *verdict)
 {
-    struct tt_flat *flat = symmetric->flat;
+    struct tt_flat *flat = registered->flat;
     CUmemGenericAllocationHandle object = 0;
     if (comm->lsa_rank == 0) {
         object = create_object(comm, flat->span, verdict);
@@ -276,7 +276,7 @@ ncclResult_t tt_multicast_create(struct ncclComm *comm, struct tt_symmetric *sym
     struct tt_share_slot mine = {
         .world_rank = comm->rank,
         .device = comm->cuda_device,
-        .memory = symmetric->memory,
+        .memory = registered->memory,
         .multicast = object,
         .flat = tt_flat_hold(flat),
     };

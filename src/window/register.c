@@ -30,28 +30,28 @@ static ncclResult_t run_registration(struct ncclComm *comm, void *argument)
     (void)snprintf(what, sizeof what, "registering window %d", number);
     wish.number = number;
     wish.what = what;
-    struct tt_symmetric *symmetric = NULL;
-    TRY(tt_symmetric_create(comm, &wish, &symmetric));
-    if (symmetric == NULL) {
+    struct tt_registered *registered = NULL;
+    TRY(tt_registered_create(comm, &wish, &registered));
+    if (registered == NULL) {
         const char *obstacle = tt_symmetric_obstacle(comm);
         tt_log(TT_LOG_INFO, TT_LOG_REG, "rank %d: no window: %s", comm->rank,
                obstacle != NULL ? obstacle : "another rank cannot share memory");
         *registration->window_out = NULL;
         return ncclSuccess;
     }
-    ncclResult_t result = tt_device_comm_internal(comm, symmetric->window.multimem_base != NULL);
+    ncclResult_t result = tt_device_comm_internal(comm, registered->window.multimem_base != NULL);
     if (result != ncclSuccess) {
-        tt_symmetric_destroy(symmetric);
+        tt_registered_destroy(registered);
         return result;
     }
-    symmetric->flags = registration->flags;
+    registered->flags = registration->flags;
     comm->windows->last_number = number;
-    *registration->window_out = symmetric->window.handle;
+    *registration->window_out = registered->window.handle;
     tt_log(TT_LOG_INFO, TT_LOG_REG,
            "rank %d: window %d has %zu bytes at %p, flat at %p + rank * %zu%s", comm->rank, number,
-           symmetric->window.bytes, symmetric->window.user_pointer,
-           (void *)symmetric->window.flat_base, symmetric->window.stride,
-           symmetric->window.multimem_base != NULL ? ", with multicast" : "");
+           registered->window.bytes, registered->window.user_pointer,
+           (void *)registered->window.flat_base, registered->window.stride,
+           registered->window.multimem_base != NULL ? ", with multicast" : "");
     return ncclSuccess;
 }
 
@@ -69,8 +69,8 @@ ncclResult_t tt_window_deregister(struct ncclComm *comm, ncclWindow_t window)
     if (window == NULL) {
         return ncclSuccess;
     }
-    struct tt_symmetric *symmetric = tt_handles_find(window);
-    if (symmetric == NULL || symmetric->comm != comm || symmetric->window.number == 0) {
+    struct tt_registered *registered = tt_handles_find(window);
+    if (registered == NULL || registered->comm != comm || registered->window.number == 0) {
         return tt_fail(ncclInvalidArgument,
                        "ncclCommWindowDeregister: win %p is not a window of this communicator "
                        "(rank %d, \"%s\"); it may "
@@ -80,7 +80,7 @@ ncclResult_t tt_window_deregister(struct ncclComm *comm, ncclWindow_t window)
     int previous = -1;
     TRY_CUDA(cudaGetDevice(&previous));
     TRY_CUDA(cudaSetDevice(comm->cuda_device));
-    tt_symmetric_destroy(symmetric);
+    tt_registered_destroy(registered);
     TRY_CUDA(cudaSetDevice(previous));
     return ncclSuccess;
 }
@@ -88,9 +88,9 @@ ncclResult_t tt_window_deregister(struct ncclComm *comm, ncclWindow_t window)
 // The window and the checked offset; NULL and a failure otherwise. A null handle is a window that
 // was not supported.
 static ncclResult_t find_checked(ncclWindow_t window, size_t offset, void **pointer_out,
-                                 const char *call, struct tt_symmetric **symmetric_out)
+                                 const char *call, struct tt_registered **registered_out)
 {
-    *symmetric_out = NULL;
+    *registered_out = NULL;
     if (pointer_out == NULL) {
         return tt_fail(ncclInvalidArgument,
                        "%s: outPtr is NULL, expected where to write the address", call);
@@ -100,46 +100,46 @@ static ncclResult_t find_checked(ncclWindow_t window, size_t offset, void **poin
         return tt_fail(ncclInvalidArgument,
                        "%s: window is NULL; its registration failed or was not supported", call);
     }
-    struct tt_symmetric *symmetric = tt_handles_find(window);
-    if (symmetric == NULL) {
+    struct tt_registered *registered = tt_handles_find(window);
+    if (registered == NULL) {
         return tt_fail(ncclInvalidArgument, "%s: window %p is not a registered window", call,
                        (void *)window);
     }
-    if (offset >= symmetric->window.bytes) {
+    if (offset >= registered->window.bytes) {
         return tt_fail(ncclInvalidArgument, "%s: offset %zu is outside window %d of %zu bytes",
-                       call, offset, symmetric->window.number, symmetric->window.bytes);
+                       call, offset, registered->window.number, registered->window.bytes);
     }
-    *symmetric_out = symmetric;
+    *registered_out = registered;
     return ncclSuccess;
 }
 
 ncclResult_t tt_window_member_pointer(ncclWindow_t window, size_t offset, int lsa_rank,
                                       void **pointer_out, const char *call)
 {
-    struct tt_symmetric *symmetric = NULL;
-    TRY(find_checked(window, offset, pointer_out, call, &symmetric));
-    if (lsa_rank < 0 || lsa_rank >= symmetric->image.lsaSize) {
+    struct tt_registered *registered = NULL;
+    TRY(find_checked(window, offset, pointer_out, call, &registered));
+    if (lsa_rank < 0 || lsa_rank >= registered->image.lsaSize) {
         return tt_fail(ncclInvalidArgument, "%s: lsaRank %d, expected 0 to %d", call, lsa_rank,
-                       symmetric->image.lsaSize - 1);
+                       registered->image.lsaSize - 1);
     }
     *pointer_out =
-        symmetric->window.flat_base + (size_t)lsa_rank * symmetric->window.stride + offset;
+        registered->window.flat_base + (size_t)lsa_rank * registered->window.stride + offset;
     return ncclSuccess;
 }
 
 ncclResult_t tt_window_peer_pointer(ncclWindow_t window, size_t offset, int peer,
                                     void **pointer_out, const char *call)
 {
-    struct tt_symmetric *symmetric = NULL;
-    TRY(find_checked(window, offset, pointer_out, call, &symmetric));
-    if (peer < 0 || peer >= symmetric->comm->nranks) {
+    struct tt_registered *registered = NULL;
+    TRY(find_checked(window, offset, pointer_out, call, &registered));
+    if (peer < 0 || peer >= registered->comm->nranks) {
         return tt_fail(ncclInvalidArgument, "%s: peer %d, expected 0 to %d", call, peer,
-                       symmetric->comm->nranks - 1);
+                       registered->comm->nranks - 1);
     }
-    int member = symmetric->image.lsaRank + peer - symmetric->image.worldRank;
-    if (member >= 0 && member < symmetric->image.lsaSize) {
+    int member = registered->image.lsaRank + peer - registered->image.worldRank;
+    if (member >= 0 && member < registered->image.lsaSize) {
         *pointer_out =
-            symmetric->window.flat_base + (size_t)member * symmetric->window.stride + offset;
+            registered->window.flat_base + (size_t)member * registered->window.stride + offset;
     }
     return ncclSuccess;
 }
@@ -148,18 +148,18 @@ ncclResult_t tt_window_multimem_pointer(ncclWindow_t window, size_t offset,
                                         ncclMultimemHandle_t multimem, void **pointer_out,
                                         const char *call)
 {
-    struct tt_symmetric *symmetric = NULL;
-    TRY(find_checked(window, offset, pointer_out, call, &symmetric));
-    if (multimem.mcBasePtr != NULL && symmetric->window.multimem_base != NULL) {
-        *pointer_out = symmetric->window.multimem_base + offset;
+    struct tt_registered *registered = NULL;
+    TRY(find_checked(window, offset, pointer_out, call, &registered));
+    if (multimem.mcBasePtr != NULL && registered->window.multimem_base != NULL) {
+        *pointer_out = registered->window.multimem_base + offset;
     }
     return ncclSuccess;
 }
 
 ncclMultimemHandle_t tt_window_team_multimem(ncclWindow_t window)
 {
-    const struct tt_symmetric *symmetric = window != NULL ? tt_handles_find(window) : NULL;
-    return tt_multimem_handle(symmetric != NULL && symmetric->window.multimem_base != NULL);
+    const struct tt_registered *registered = window != NULL ? tt_handles_find(window) : NULL;
+    return tt_multimem_handle(registered != NULL && registered->window.multimem_base != NULL);
 }
 
 ncclResult_t tt_window_user_pointer(struct ncclComm *comm, ncclWindow_t window, void **pointer_out)
@@ -168,12 +168,12 @@ ncclResult_t tt_window_user_pointer(struct ncclComm *comm, ncclWindow_t window, 
     if (window == NULL) {
         return ncclSuccess;
     }
-    const struct tt_symmetric *symmetric = tt_handles_find(window);
-    if (symmetric == NULL || symmetric->comm != comm) {
+    const struct tt_registered *registered = tt_handles_find(window);
+    if (registered == NULL || registered->comm != comm) {
         return tt_fail(ncclInvalidArgument,
                        "ncclWinGetUserPtr: win %p is not a window of this communicator (rank %d)",
                        (void *)window, comm->rank);
     }
-    *pointer_out = symmetric->window.user_pointer;
+    *pointer_out = registered->window.user_pointer;
     return ncclSuccess;
 }

@@ -17,37 +17,37 @@ enum {
 // -------------------------------------------------------------------------------------------------
 
 static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER; // guards the list and its links
-static struct tt_symmetric *handles;
+static struct tt_registered *handles;
 
-void tt_handles_add(struct tt_symmetric *symmetric)
+void tt_handles_add(struct tt_registered *registered)
 {
     (void)pthread_mutex_lock(&handles_lock);
-    symmetric->next = handles;
-    handles = symmetric;
+    registered->next = handles;
+    handles = registered;
     (void)pthread_mutex_unlock(&handles_lock);
 }
 
-void tt_handles_remove(struct tt_symmetric *symmetric)
+void tt_handles_remove(struct tt_registered *registered)
 {
     (void)pthread_mutex_lock(&handles_lock);
-    for (struct tt_symmetric **link = &handles; *link != NULL; link = &(*link)->next) {
-        if (*link == symmetric) {
-            *link = symmetric->next;
+    for (struct tt_registered **link = &handles; *link != NULL; link = &(*link)->next) {
+        if (*link == registered) {
+            *link = registered->next;
             break;
         }
     }
     (void)pthread_mutex_unlock(&handles_lock);
 }
 
-struct tt_symmetric *tt_handles_find(ncclWindow_t handle)
+struct tt_registered *tt_handles_find(ncclWindow_t handle)
 {
     (void)pthread_mutex_lock(&handles_lock);
-    struct tt_symmetric *symmetric = handles;
-    while (symmetric != NULL && symmetric->window.handle != handle) {
-        symmetric = symmetric->next;
+    struct tt_registered *registered = handles;
+    while (registered != NULL && registered->window.handle != handle) {
+        registered = registered->next;
     }
     (void)pthread_mutex_unlock(&handles_lock);
-    return symmetric;
+    return registered;
 }
 
 // ---- A rank's windows
@@ -100,12 +100,13 @@ static int upper_bound(const struct tt_windows *windows, uintptr_t base)
     return low;
 }
 
-static void insert_range(struct tt_windows *windows, uintptr_t base, struct tt_symmetric *symmetric)
+static void insert_range(struct tt_windows *windows, uintptr_t base,
+                         struct tt_registered *registered)
 {
     int at = upper_bound(windows, base);
     memmove(&windows->range[at + 1], &windows->range[at],
             (size_t)(windows->count - at) * sizeof windows->range[0]);
-    windows->range[at] = (struct tt_window_range){base, symmetric->window.bytes, symmetric};
+    windows->range[at] = (struct tt_window_range){base, registered->window.bytes, registered};
     windows->count++;
 }
 
@@ -172,7 +173,7 @@ struct tt_table_chunk *tt_windows_table(struct tt_windows *windows, struct tt_ve
     return windows->chunks != NULL ? windows->chunks : chunk_with_room(windows, &index, verdict);
 }
 
-bool tt_windows_add(struct tt_windows *windows, struct tt_symmetric *symmetric,
+bool tt_windows_add(struct tt_windows *windows, struct tt_registered *registered,
                     struct tt_verdict *verdict)
 {
     if (!reserve_ranges(windows, 2)) {
@@ -184,7 +185,7 @@ bool tt_windows_add(struct tt_windows *windows, struct tt_symmetric *symmetric,
     if (chunk == NULL) {
         return false;
     }
-    const struct tt_window *window = &symmetric->window;
+    const struct tt_window *window = &registered->window;
     struct ncclDevCommWindowEntry *entry = &chunk->image.entries[index];
     *entry = (struct ncclDevCommWindowEntry){(uintptr_t)window->user_pointer, window->bytes,
                                              window->handle};
@@ -193,19 +194,20 @@ bool tt_windows_add(struct tt_windows *windows, struct tt_symmetric *symmetric,
         memset(entry, 0, sizeof *entry);
         return false;
     }
-    insert_range(windows, (uintptr_t)window->user_pointer, symmetric);
-    insert_range(windows,
-                 (uintptr_t)(window->flat_base + (size_t)symmetric->image.lsaRank * window->stride),
-                 symmetric);
-    symmetric->listed = true;
+    insert_range(windows, (uintptr_t)window->user_pointer, registered);
+    insert_range(
+        windows,
+        (uintptr_t)(window->flat_base + (size_t)registered->image.lsaRank * window->stride),
+        registered);
+    registered->listed = true;
     return true;
 }
 
-void tt_windows_remove(struct tt_windows *windows, const struct tt_symmetric *symmetric)
+void tt_windows_remove(struct tt_windows *windows, const struct tt_registered *registered)
 {
     int kept = 0;
     for (int i = 0; i < windows->count; i++) {
-        if (windows->range[i].symmetric != symmetric) {
+        if (windows->range[i].registered != registered) {
             windows->range[kept++] = windows->range[i];
         }
     }
@@ -214,7 +216,7 @@ void tt_windows_remove(struct tt_windows *windows, const struct tt_symmetric *sy
     for (struct tt_table_chunk *chunk = windows->chunks; chunk != NULL; chunk = chunk->next) {
         for (int i = 0; i < CHUNK_ENTRIES; i++) {
             struct ncclDevCommWindowEntry *entry = &chunk->image.entries[i];
-            if (entry->window == symmetric->window.handle) {
+            if (entry->window == registered->window.handle) {
                 memset(entry, 0, sizeof *entry);
                 (void)tt_windows_upload(windows, &chunk->device->entries[i], entry, sizeof *entry,
                                         &ignored);
@@ -245,7 +247,7 @@ const struct tt_window *tt_window_find(const struct ncclComm *comm, const void *
         return NULL;
     }
     *offset_out = address - found->base;
-    return &found->symmetric->window;
+    return &found->registered->window;
 }
 
 void tt_windows_destroy(struct ncclComm *comm)
@@ -260,7 +262,7 @@ void tt_windows_destroy(struct ncclComm *comm)
         (void)cudaSetDevice(comm->cuda_device);
     }
     while (windows->count > 0) {
-        tt_symmetric_destroy(windows->range[0].symmetric);
+        tt_registered_destroy(windows->range[0].registered);
     }
     while (windows->device_comms != NULL) {
         struct tt_device_comm *device_comm = windows->device_comms;

@@ -3,7 +3,7 @@
 //
 // A window lives in one *flat range* per process and LSA team: address = base + member * stride +
 // offset. The range is made by the process's leader and shared by its ranks (struct tt_flat,
-// counted). What one rank holds is a struct tt_symmetric. Making a window is a chain of collective
+// counted). What one rank holds is a struct tt_registered. Making a window is a chain of collective
 // steps; each rank carries a struct tt_verdict through them and all ranks compare their verdicts
 // before the next step, so all succeed or all fail with the same text.
 // SPDX-License-Identifier: Apache-2.0
@@ -107,10 +107,10 @@ void tt_share_leave(struct tt_share *share);
 // ---- A window of one rank
 // --------------------------------------------------------------------------------------------------
 
-struct tt_symmetric {
+struct tt_registered {
     struct tt_window window;
     struct ncclComm *comm;
-    struct tt_symmetric *next; // in the process's list of handles
+    struct tt_registered *next; // in the process's list of handles
     int flags;
     size_t offset; // of the window in its allocation
     size_t allocation_bytes;
@@ -140,17 +140,17 @@ struct tt_agreement {
     size_t span, stride;
 };
 
-// Collective. *symmetric_out NULL with ncclSuccess where windows are not supported on some rank.
-ncclResult_t tt_symmetric_create(struct ncclComm *comm, struct tt_wish *wish,
-                                 struct tt_symmetric **symmetric_out);
+// Collective. *registered_out NULL with ncclSuccess where windows are not supported on some rank.
+ncclResult_t tt_registered_create(struct ncclComm *comm, struct tt_wish *wish,
+                                  struct tt_registered **registered_out);
 // Local. Accepts NULL and half-made ones.
-void tt_symmetric_destroy(struct tt_symmetric *symmetric);
+void tt_registered_destroy(struct tt_registered *registered);
 
-// Steps of tt_symmetric_create. Collective; verdict: this rank's so far, which gathers what goes
+// Steps of tt_registered_create. Collective; verdict: this rank's so far, which gathers what goes
 // wrong.
-ncclResult_t tt_flat_create(struct ncclComm *comm, struct tt_symmetric *symmetric,
+ncclResult_t tt_flat_create(struct ncclComm *comm, struct tt_registered *registered,
                             const struct tt_agreement *agreement, struct tt_verdict *verdict);
-ncclResult_t tt_multicast_create(struct ncclComm *comm, struct tt_symmetric *symmetric,
+ncclResult_t tt_multicast_create(struct ncclComm *comm, struct tt_registered *registered,
                                  struct tt_verdict *verdict);
 // Of a process's flat range: unbinds and unmaps its multicast part.
 void tt_multicast_destroy(struct tt_flat *flat);
@@ -169,7 +169,7 @@ const char *tt_symmetric_obstacle(const struct ncclComm *comm);
 struct tt_window_range {
     uintptr_t base;
     size_t bytes;
-    struct tt_symmetric *symmetric;
+    struct tt_registered *registered;
 };
 struct tt_table_chunk {
     struct tt_table_chunk *next;
@@ -179,7 +179,7 @@ struct tt_table_chunk {
 struct tt_device_comm {
     struct tt_device_comm *next;
     ncclDevComm_t image;
-    struct tt_symmetric *resources;
+    struct tt_registered *resources;
     void *memory;
 };
 struct tt_windows {
@@ -198,17 +198,17 @@ struct tt_windows *tt_windows_get(struct ncclComm *comm, struct tt_verdict *verd
 // The first chunk of the table that kernels search, made on first use; NULL and a verdict on
 // failure.
 struct tt_table_chunk *tt_windows_table(struct tt_windows *windows, struct tt_verdict *verdict);
-bool tt_windows_add(struct tt_windows *windows, struct tt_symmetric *symmetric,
+bool tt_windows_add(struct tt_windows *windows, struct tt_registered *registered,
                     struct tt_verdict *verdict);
-void tt_windows_remove(struct tt_windows *windows, const struct tt_symmetric *symmetric);
+void tt_windows_remove(struct tt_windows *windows, const struct tt_registered *registered);
 // Copies `bytes` bytes to device memory and waits.
 bool tt_windows_upload(struct tt_windows *windows, void *device, const void *host, size_t bytes,
                        struct tt_verdict *verdict);
 
 // Handles of the process.
-void tt_handles_add(struct tt_symmetric *symmetric);
-void tt_handles_remove(struct tt_symmetric *symmetric);
-struct tt_symmetric *tt_handles_find(ncclWindow_t handle);
+void tt_handles_add(struct tt_registered *registered);
+void tt_handles_remove(struct tt_registered *registered);
+struct tt_registered *tt_handles_find(ncclWindow_t handle);
 
 // ---- Device communicators (device_comm.c)
 // ----------------------------------------------------------------------------------

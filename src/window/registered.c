@@ -29,29 +29,29 @@ struct claim {
 
 // Whether the memory is an allocation that can be shared, of the communicator's device. Holds it.
 static void inspect_allocation(struct ncclComm *comm, const struct tt_wish *wish,
-                               struct tt_symmetric *symmetric, struct tt_verdict *verdict)
+                               struct tt_registered *registered, struct tt_verdict *verdict)
 {
     CUdeviceptr pointer = (CUdeviceptr)(uintptr_t)wish->pointer;
     CUdeviceptr base = 0;
     size_t allocated = 0;
-    if (cuMemRetainAllocationHandle(&symmetric->memory, wish->pointer) != CUDA_SUCCESS ||
+    if (cuMemRetainAllocationHandle(&registered->memory, wish->pointer) != CUDA_SUCCESS ||
         cuMemGetAddressRange(&base, &allocated, pointer) != CUDA_SUCCESS) {
-        symmetric->memory = 0;
+        registered->memory = 0;
         tt_verdict_fail(verdict, ncclInvalidArgument,
                         "buff %p is not memory that ranks can share; allocate it with ncclMemAlloc "
                         "or cuMemCreate",
                         wish->pointer);
         return;
     }
-    symmetric->memory_held = true;
+    registered->memory_held = true;
     CUmemAllocationProp properties;
     if (!tt_verdict_driver(verdict,
-                           cuMemGetAllocationPropertiesFromHandle(&properties, symmetric->memory),
+                           cuMemGetAllocationPropertiesFromHandle(&properties, registered->memory),
                            "cuMemGetAllocationPropertiesFromHandle")) {
         return;
     }
-    symmetric->offset = pointer - base;
-    symmetric->allocation_bytes = allocated;
+    registered->offset = pointer - base;
+    registered->allocation_bytes = allocated;
     if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         properties.location.id != comm->cuda_device) {
         tt_verdict_fail(verdict, ncclInvalidArgument,
@@ -59,22 +59,22 @@ static void inspect_allocation(struct ncclComm *comm, const struct tt_wish *wish
                         "cudaSetDevice before "
                         "ncclMemAlloc",
                         wish->pointer, properties.location.id, comm->cuda_device);
-    } else if (wish->bytes > allocated - symmetric->offset) {
+    } else if (wish->bytes > allocated - registered->offset) {
         tt_verdict_fail(
             verdict, ncclInvalidArgument,
             "buff %p + %zu bytes ends beyond its allocation, which has %zu bytes from buff on",
-            wish->pointer, wish->bytes, allocated - symmetric->offset);
-    } else if (symmetric->offset % REQUIRED_ALIGNMENT != 0) {
+            wish->pointer, wish->bytes, allocated - registered->offset);
+    } else if (registered->offset % REQUIRED_ALIGNMENT != 0) {
         tt_verdict_fail(verdict, ncclInvalidArgument,
                         "buff %p is %zu bytes into its allocation; that must be a multiple of %d "
                         "(as addresses from "
                         "ncclMemAlloc are)",
-                        wish->pointer, symmetric->offset, REQUIRED_ALIGNMENT);
+                        wish->pointer, registered->offset, REQUIRED_ALIGNMENT);
     }
 }
 
 static void make_claim(struct ncclComm *comm, const struct tt_wish *wish,
-                       struct tt_symmetric *symmetric, struct claim *claim)
+                       struct tt_registered *registered, struct claim *claim)
 {
     claim->verdict = wish->verdict;
     claim->number = wish->number;
@@ -96,9 +96,9 @@ static void make_claim(struct ncclComm *comm, const struct tt_wish *wish,
         return;
     }
     claim->multimem = tt_multicast_possible(comm);
-    inspect_allocation(comm, wish, symmetric, &claim->verdict);
-    claim->offset = symmetric->offset;
-    claim->allocation_bytes = symmetric->allocation_bytes;
+    inspect_allocation(comm, wish, registered, &claim->verdict);
+    claim->offset = registered->offset;
+    claim->allocation_bytes = registered->allocation_bytes;
     claim->granularity = tt_memory_granularity(
         comm->cuda_device, claim->multimem ? comm->lsa_size : 0, &claim->verdict);
 }
@@ -182,14 +182,15 @@ static ncclResult_t size_range(const struct ncclComm *comm, const struct claim *
 }
 
 static ncclResult_t agree_on_claims(struct ncclComm *comm, const struct tt_wish *wish,
-                                    struct tt_symmetric *symmetric, struct tt_agreement *agreement)
+                                    struct tt_registered *registered,
+                                    struct tt_agreement *agreement)
 {
     struct claim *all = calloc((size_t)comm->nranks, sizeof *all);
     if (all == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory for the claims of %d ranks", comm->rank,
                        comm->nranks);
     }
-    make_claim(comm, wish, symmetric, &all[comm->rank]);
+    make_claim(comm, wish, registered, &all[comm->rank]);
     ncclResult_t result = tt_bootstrap_allgather(comm->bootstrap, all, sizeof *all);
     if (result == ncclSuccess) {
         result = compare_claims(comm, all, wish->what);
@@ -206,19 +207,19 @@ static ncclResult_t agree_on_claims(struct ncclComm *comm, const struct tt_wish 
 
 // Fills in the window and writes its description for kernels.
 static bool describe(struct ncclComm *comm, const struct tt_wish *wish,
-                     struct tt_symmetric *symmetric, struct tt_verdict *verdict)
+                     struct tt_registered *registered, struct tt_verdict *verdict)
 {
-    const struct tt_flat *flat = symmetric->flat;
-    struct tt_window *window = &symmetric->window;
+    const struct tt_flat *flat = registered->flat;
+    struct tt_window *window = &registered->window;
     window->user_pointer = wish->pointer;
     window->bytes = wish->bytes;
-    window->flat_base = (char *)(uintptr_t)flat->base + symmetric->offset;
+    window->flat_base = (char *)(uintptr_t)flat->base + registered->offset;
     window->stride = flat->stride;
     window->multimem_base =
-        flat->alias_mapped ? (char *)(uintptr_t)flat->alias + symmetric->offset : NULL;
+        flat->alias_mapped ? (char *)(uintptr_t)flat->alias + registered->offset : NULL;
     window->number = wish->number;
-    symmetric->image = (struct ncclWindow_vidmem){
-        .winHost = symmetric,
+    registered->image = (struct ncclWindow_vidmem){
+        .winHost = registered,
         .lsaFlatBase = window->flat_base,
         .stride = window->stride,
         .size = window->bytes,
@@ -231,79 +232,79 @@ static bool describe(struct ncclComm *comm, const struct tt_wish *wish,
         .number = window->number,
     };
     void *handle = NULL;
-    if (!tt_verdict_cuda(verdict, cudaMalloc(&handle, sizeof symmetric->image), "cudaMalloc")) {
+    if (!tt_verdict_cuda(verdict, cudaMalloc(&handle, sizeof registered->image), "cudaMalloc")) {
         return false;
     }
     window->handle = handle;
-    return tt_windows_upload(comm->windows, handle, &symmetric->image, sizeof symmetric->image,
+    return tt_windows_upload(comm->windows, handle, &registered->image, sizeof registered->image,
                              verdict);
 }
 
 static ncclResult_t create_in_steps(struct ncclComm *comm, const struct tt_wish *wish,
-                                    struct tt_symmetric *symmetric,
+                                    struct tt_registered *registered,
                                     const struct tt_agreement *agreement)
 {
     struct tt_verdict verdict = {0};
-    TRY(tt_flat_create(comm, symmetric, agreement, &verdict));
+    TRY(tt_flat_create(comm, registered, agreement, &verdict));
     TRY(tt_agree(comm, &verdict, wish->what));
     if (agreement->multimem) {
-        TRY(tt_multicast_create(comm, symmetric, &verdict));
+        TRY(tt_multicast_create(comm, registered, &verdict));
     }
     if (verdict.result == ncclSuccess) {
-        (void)describe(comm, wish, symmetric, &verdict);
+        (void)describe(comm, wish, registered, &verdict);
     }
     if (verdict.result == ncclSuccess && wish->number > 0) {
-        (void)tt_windows_add(comm->windows, symmetric, &verdict);
+        (void)tt_windows_add(comm->windows, registered, &verdict);
     }
     return tt_agree(comm, &verdict, wish->what);
 }
 
-ncclResult_t tt_symmetric_create(struct ncclComm *comm, struct tt_wish *wish,
-                                 struct tt_symmetric **symmetric_out)
+ncclResult_t tt_registered_create(struct ncclComm *comm, struct tt_wish *wish,
+                                  struct tt_registered **registered_out)
 {
-    *symmetric_out = NULL;
+    *registered_out = NULL;
     (void)tt_windows_get(comm, &wish->verdict);
-    struct tt_symmetric nowhere = {0};
-    struct tt_symmetric *symmetric = calloc(1, sizeof *symmetric);
-    if (symmetric == NULL) {
+    struct tt_registered nowhere = {0};
+    struct tt_registered *registered = calloc(1, sizeof *registered);
+    if (registered == NULL) {
         tt_verdict_fail(&wish->verdict, ncclSystemError,
                         "no memory for the description of a window");
-        symmetric = &nowhere; // the others must hear of it
+        registered = &nowhere; // the others must hear of it
     }
-    symmetric->comm = comm;
+    registered->comm = comm;
     struct tt_agreement agreement = {0};
-    ncclResult_t result = agree_on_claims(comm, wish, symmetric, &agreement);
+    ncclResult_t result = agree_on_claims(comm, wish, registered, &agreement);
     if (result == ncclSuccess && agreement.supported) {
-        result = create_in_steps(comm, wish, symmetric, &agreement);
+        result = create_in_steps(comm, wish, registered, &agreement);
     }
-    if (symmetric != &nowhere) {
+    if (registered != &nowhere) {
         if (result != ncclSuccess || !agreement.supported) {
-            tt_symmetric_destroy(symmetric);
+            tt_registered_destroy(registered);
         } else {
-            tt_handles_add(symmetric);
-            *symmetric_out = symmetric;
+            tt_handles_add(registered);
+            *registered_out = registered;
         }
     }
     return result;
 }
 
-void tt_symmetric_destroy(struct tt_symmetric *symmetric)
+void tt_registered_destroy(struct tt_registered *registered)
 {
-    if (symmetric == NULL) {
+    if (registered == NULL) {
         return;
     }
-    tt_handles_remove(symmetric);
-    if (symmetric->listed) {
-        tt_windows_remove(symmetric->comm->windows, symmetric);
+    tt_handles_remove(registered);
+    if (registered->listed) {
+        tt_windows_remove(registered->comm->windows, registered);
     }
-    if (symmetric->window.handle != NULL) {
-        (void)cudaFree(symmetric->window.handle);
+    if (registered->window.handle != NULL) {
+        (void)cudaFree(registered->window.handle);
     }
-    tt_flat_drop(symmetric->flat);
-    if (symmetric->memory_held) {
-        (void)cuMemRelease(symmetric->memory);
+    tt_flat_drop(registered->flat);
+    if (registered->memory_held) {
+        (void)cuMemRelease(registered->memory);
     }
-    free(symmetric);
+    free(registered);
 }
 
 ncclMultimemHandle_t tt_multimem_handle(bool available)
