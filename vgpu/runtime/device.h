@@ -12,36 +12,55 @@
 
 struct vgpu_stream;
 
-// What a device is. Filled once by machine.c from VGPU_MACHINE and CUDA_VISIBLE_DEVICES; constant afterwards.
+// What a device is. Filled once by machine.c from VGPU_MACHINE and CUDA_VISIBLE_DEVICES; constant
+// afterwards.
 struct vgpu_device_info {
     char name[256];
     unsigned char uuid[16];
     int pci_domain, pci_bus, pci_device;
-    int major, minor;         // compute capability
+    int major, minor; // compute capability
     int multiprocessors;
-    size_t memory_bytes;      // as announced
-    bool multicast;           // CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED
-    bool nvlink;              // connected to every other device by NVLink
-    int physical;             // index in the machine, before CUDA_VISIBLE_DEVICES
+    size_t memory_bytes; // as announced
+    bool multicast;      // CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED
+    bool nvlink;         // connected to every other device by NVLink
+    int physical;        // index in the machine, before CUDA_VISIBLE_DEVICES
 };
 
 struct vgpu_device {
     struct vgpu_device_info info;
-    int ordinal;              // CUDA's number in this process
-    _Atomic int sticky_error; // cudaError_t; once set every call that touches the device returns it
-    atomic_size_t memory_used;
+    int ordinal;                       // CUDA's number in this process
+    _Atomic int sticky_error;          // cudaError_t; once set every call that touches the device
+                                       // returns it
+    atomic_size_t memory_used;         // bytes allocated by this process
     struct vgpu_stream *legacy_stream; // owned by stream.c, made on first use
 };
+
+// The device whose block the calling thread runs; NULL outside kernels. Written by the scheduler at
+// every switch to a block and back.
+extern __thread struct vgpu_device *vgpu_running_device;
 
 // Number of visible devices; 0 is legal (cudaErrorNoDevice from calls that need one).
 int vgpu_device_count(void);
 // NULL where `ordinal` is out of range.
 struct vgpu_device *vgpu_device(int ordinal);
-// The calling thread's current device: inside a kernel the running block's, else as set by cudaSetDevice. NULL: no device.
+// The calling thread's current device: inside a kernel the running block's, else as set by
+// cudaSetDevice. NULL: no device.
 struct vgpu_device *vgpu_current_device(void);
-// Whether devices a and b can map each other's memory.
+// Whether devices a and b can map each other's memory. True for a == b.
 bool vgpu_peer_access(const struct vgpu_device *a, const struct vgpu_device *b);
-// cudaSuccess, or the device's sticky error (recorded as last error), or cudaErrorNoDevice where device is NULL.
+// cudaSuccess, or the device's sticky error (recorded as last error), or, where device is NULL,
+// why there is none: cudaErrorNoDevice or, with a bad VGPU_MACHINE, cudaErrorInitializationError.
 cudaError_t vgpu_device_ready(const struct vgpu_device *device);
+// cudaSuccess and the device in *device_out, or cudaErrorInvalidDevice (cudaErrorNoDevice, ...) in
+// the name of `function`. Does not look at sticky errors.
+cudaError_t vgpu_device_get(const char *function, int ordinal, struct vgpu_device **device_out);
+// The visible device with this uuid; NULL where there is none.
+struct vgpu_device *vgpu_device_by_uuid(const unsigned char uuid[16]);
+// What cudaDeviceSetLimit set (or the default) for `limit`, in bytes or a count; 0 for an unknown
+// limit. The stack limit is what a fiber needs at least; its default is CUDA's 1024.
+size_t vgpu_device_limit(const struct vgpu_device *device, enum cudaLimit limit);
+// Whether the calling thread has chosen a device or made a call that needs one (its context is
+// current).
+bool vgpu_thread_has_context(void);
 
 #endif

@@ -76,6 +76,13 @@ const char *vgpu_last_error_text(void)
     return last_text;
 }
 
+cudaError_t vgpu_last_error_exchange(cudaError_t error)
+{
+    cudaError_t before = last_error;
+    last_error = error;
+    return before;
+}
+
 void vgpu_device_fail(struct vgpu_device *device, cudaError_t error)
 {
     int none = cudaSuccess;

@@ -15,6 +15,10 @@ cudaError_t vgpu_fail(cudaError_t error, const char *format, ...)
 // The text of the calling thread's last failure, "" if none.
 const char *vgpu_last_error_text(void);
 
+// Replaces the calling thread's last error (sticky ones aside) and returns what it was: for driver
+// functions, whose failures cudaGetLastError does not show.
+cudaError_t vgpu_last_error_exchange(cudaError_t error);
+
 // Writes one line to stderr, whatever VGPU_LOG says: for what the user must see and no return value
 // can carry. One write, so lines of several threads stay whole.
 void vgpu_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,0 +1,503 @@
+// The visible devices' state, the calling thread's device, peers and limits.
+//
+// vgpu_machine() says once what devices there are; the array is constant from then on, so readers
+// take no lock. SPDX-License-Identifier: Apache-2.0
+#include "device.h"
+
+#include "cuda_runtime_api.h"
+#include "error.h"
+#include "machine.h"
+#include "memory.h"
+#include "stream.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LIMIT_COUNT = cudaLimitPersistingL2CacheSize + 1 };
+
+static const size_t DEFAULT_LIMIT[LIMIT_COUNT] = {
+    [cudaLimitStackSize] = 1024,
+    [cudaLimitPrintfFifoSize] = 1 << 20,
+    [cudaLimitMallocHeapSize] = 8 << 20,
+    [cudaLimitDevRuntimeSyncDepth] = 2,
+    [cudaLimitDevRuntimePendingLaunchCount] = 2048,
+    [cudaLimitMaxL2FetchGranularity] = 64,
+    [cudaLimitPersistingL2CacheSize] = 0,
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct vgpu_device devices[VGPU_MAX_DEVICES];
+static int device_count;
+static atomic_size_t limits[VGPU_MAX_DEVICES][LIMIT_COUNT]; // relaxed; 0: the default
+static atomic_uint device_flags[VGPU_MAX_DEVICES];
+static atomic_bool peer_enabled[VGPU_MAX_DEVICES][VGPU_MAX_DEVICES];
+
+__thread struct vgpu_device *vgpu_running_device;
+static __thread int current_ordinal;
+static __thread bool has_context;
+
+static void make_devices(void)
+{
+    const struct vgpu_machine *machine = vgpu_machine();
+    for (int i = 0; i < machine->device_count; i++) {
+        devices[i].info = machine->device[i];
+        devices[i].ordinal = i;
+    }
+    device_count = machine->device_count;
+}
+
+int vgpu_device_count(void)
+{
+    pthread_once(&once, make_devices);
+    return device_count;
+}
+
+struct vgpu_device *vgpu_device(int ordinal)
+{
+    return ordinal >= 0 && ordinal < vgpu_device_count() ? &devices[ordinal] : NULL;
+}
+
+struct vgpu_device *vgpu_current_device(void)
+{
+    if (vgpu_running_device) {
+        return vgpu_running_device;
+    }
+    has_context = true;
+    return vgpu_device(current_ordinal);
+}
+
+bool vgpu_thread_has_context(void)
+{
+    return has_context && vgpu_device_count() > 0;
+}
+
+bool vgpu_peer_access(const struct vgpu_device *a, const struct vgpu_device *b)
+{
+    return a == b || (vgpu_machine()->linked[a->info.physical] >> b->info.physical & 1) != 0;
+}
+
+cudaError_t vgpu_device_ready(const struct vgpu_device *device)
+{
+    if (!device) {
+        const char *wrong = vgpu_machine()->error;
+        if (*wrong) {
+            return vgpu_fail(cudaErrorInitializationError, "no virtual machine: %s", wrong);
+        }
+        return vgpu_fail(cudaErrorNoDevice, "no device is visible (VGPU_MACHINE is %s; "
+                                            "CUDA_VISIBLE_DEVICES may hide devices)",
+                         vgpu_machine()->name);
+    }
+    cudaError_t sticky = (cudaError_t)atomic_load(&device->sticky_error);
+    if (sticky != cudaSuccess) {
+        return vgpu_fail(sticky, "device %d has failed before (%s); cudaDeviceReset clears it",
+                         device->ordinal, cudaGetErrorName(sticky));
+    }
+    return cudaSuccess;
+}
+
+cudaError_t vgpu_device_get(const char *function, int ordinal, struct vgpu_device **device_out)
+{
+    int count = vgpu_device_count();
+    if (count == 0) {
+        return vgpu_device_ready(NULL);
+    }
+    if (ordinal < 0 || ordinal >= count) {
+        return vgpu_fail(cudaErrorInvalidDevice, "%s: device is %d; it must be 0 to %d", function,
+                         ordinal, count - 1);
+    }
+    *device_out = &devices[ordinal];
+    return cudaSuccess;
+}
+
+struct vgpu_device *vgpu_device_by_uuid(const unsigned char uuid[16])
+{
+    for (int i = 0; i < vgpu_device_count(); i++) {
+        if (memcmp(devices[i].info.uuid, uuid, 16) == 0) {
+            return &devices[i];
+        }
+    }
+    return NULL;
+}
+
+// ---- The thread's device -----------------------------------------------------------------------
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    if (!count) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaGetDeviceCount: count is NULL");
+    }
+    *count = vgpu_device_count();
+    return *count > 0 ? cudaSuccess : vgpu_device_ready(NULL);
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    if (!device) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaGetDevice: device is NULL");
+    }
+    struct vgpu_device *current = vgpu_current_device();
+    if (!current) {
+        return vgpu_device_ready(NULL);
+    }
+    *device = current->ordinal;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    struct vgpu_device *found;
+    cudaError_t error = vgpu_device_get("cudaSetDevice", device, &found);
+    if (error == cudaSuccess) {
+        current_ordinal = device;
+        has_context = true;
+        error = vgpu_device_ready(found);
+    }
+    return error;
+}
+
+cudaError_t cudaInitDevice(int device, unsigned int device_flags_wanted, unsigned int flags)
+{
+    struct vgpu_device *found;
+    cudaError_t error = vgpu_device_get("cudaInitDevice", device, &found);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (flags & cudaInitDeviceFlagsAreValid) {
+        atomic_store(&device_flags[device], device_flags_wanted & cudaDeviceMask);
+    }
+    return vgpu_device_ready(found);
+}
+
+cudaError_t cudaSetDeviceFlags(unsigned int flags)
+{
+    struct vgpu_device *device = vgpu_current_device();
+    if (!device) {
+        return vgpu_device_ready(NULL);
+    }
+    unsigned int schedule = flags & cudaDeviceScheduleMask;
+    if ((flags & ~(unsigned int)cudaDeviceMask) || (schedule & (schedule - 1))) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaSetDeviceFlags: flags are 0x%x; at most one "
+                                                "cudaDeviceSchedule* and the cudaDevice* flags",
+                         flags);
+    }
+    atomic_store(&device_flags[device->ordinal], flags);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceFlags(unsigned int *flags)
+{
+    if (!flags) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaGetDeviceFlags: flags is NULL");
+    }
+    struct vgpu_device *device = vgpu_current_device();
+    if (!device) {
+        return vgpu_device_ready(NULL);
+    }
+    *flags = atomic_load(&device_flags[device->ordinal]) | cudaDeviceMapHost;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetValidDevices(int *list, int count)
+{
+    if (count < 0 || (count > 0 && !list)) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaSetValidDevices: count is %d, devices %p",
+                         count, (void *)list);
+    }
+    struct vgpu_device *device;
+    for (int i = 0; i < count; i++) {
+        cudaError_t error = vgpu_device_get("cudaSetValidDevices", list[i], &device);
+        if (error != cudaSuccess) {
+            return error;
+        }
+    }
+    if (count > 0 && !has_context) {
+        current_ordinal = list[0];
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaChooseDevice(int *device, const struct cudaDeviceProp *wanted)
+{
+    if (!device || !wanted) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaChooseDevice: an argument is NULL");
+    }
+    if (vgpu_device_count() == 0) {
+        return vgpu_device_ready(NULL);
+    }
+    *device = 0;
+    for (int i = vgpu_device_count() - 1; i >= 0; i--) {
+        const struct vgpu_device_info *info = &devices[i].info;
+        if (info->major >= wanted->major && info->memory_bytes >= wanted->totalGlobalMem) {
+            *device = i;
+        }
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceReset(void)
+{
+    struct vgpu_device *device = vgpu_current_device();
+    if (!device) {
+        return vgpu_device_ready(NULL);
+    }
+    (void)vgpu_device_wait(device); // a failed device's work ends with its error: cleared below
+    vgpu_symbols_forget(device->ordinal);
+    vgpu_memory_free_device(device->ordinal);
+    for (int i = 0; i < LIMIT_COUNT; i++) {
+        atomic_store(&limits[device->ordinal][i], 0);
+    }
+    for (int i = 0; i < VGPU_MAX_DEVICES; i++) {
+        atomic_store(&peer_enabled[device->ordinal][i], false);
+    }
+    atomic_store(&device_flags[device->ordinal], 0);
+    atomic_store(&device->sticky_error, cudaSuccess);
+    (void)cudaGetLastError();
+    return cudaSuccess;
+}
+
+// ---- PCI addresses, peers ----------------------------------------------------------------------
+
+cudaError_t cudaDeviceGetPCIBusId(char *bus_id, int length, int device)
+{
+    struct vgpu_device *found;
+    cudaError_t error = vgpu_device_get("cudaDeviceGetPCIBusId", device, &found);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    char text[16];
+    int needed = snprintf(text, sizeof(text), "%04X:%02X:%02X.0", found->info.pci_domain & 0xffff,
+                          found->info.pci_bus & 0xff, found->info.pci_device & 0x1f);
+    if (!bus_id || length <= needed) {
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "cudaDeviceGetPCIBusId: buffer %p of %d bytes; it must hold %d",
+                         (void *)bus_id, length, needed + 1);
+    }
+    memcpy(bus_id, text, (size_t)needed + 1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *bus_id)
+{
+    if (!device || !bus_id) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaDeviceGetByPCIBusId: an argument is NULL");
+    }
+    unsigned domain = 0, bus, slot, function = 0;
+    if (sscanf(bus_id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
+        domain = 0;
+        if (sscanf(bus_id, "%x:%x.%x", &bus, &slot, &function) < 2) {
+            return vgpu_fail(cudaErrorInvalidValue,
+                             "cudaDeviceGetByPCIBusId: \"%.40s\" is not of the form "
+                             "[domain]:[bus]:[device].[function]",
+                             bus_id);
+        }
+    }
+    for (int i = 0; i < vgpu_device_count(); i++) {
+        const struct vgpu_device_info *info = &devices[i].info;
+        if ((unsigned)info->pci_domain == domain && (unsigned)info->pci_bus == bus &&
+            (unsigned)info->pci_device == slot && function == 0) {
+            *device = i;
+            return cudaSuccess;
+        }
+    }
+    return vgpu_fail(cudaErrorInvalidDevice, "cudaDeviceGetByPCIBusId: no visible device at %.40s",
+                     bus_id);
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can_access, int device, int peer)
+{
+    struct vgpu_device *a;
+    struct vgpu_device *b;
+    if (!can_access) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaDeviceCanAccessPeer: can_access is NULL");
+    }
+    cudaError_t error = vgpu_device_get("cudaDeviceCanAccessPeer", device, &a);
+    if (error == cudaSuccess) {
+        error = vgpu_device_get("cudaDeviceCanAccessPeer", peer, &b);
+    }
+    if (error == cudaSuccess) {
+        *can_access = a != b && vgpu_peer_access(a, b);
+    }
+    return error;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
+{
+    struct vgpu_device *device = vgpu_current_device();
+    struct vgpu_device *other;
+    cudaError_t error = vgpu_device_ready(device);
+    if (error == cudaSuccess) {
+        error = vgpu_device_get("cudaDeviceEnablePeerAccess", peer, &other);
+    }
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (flags != 0) {
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "cudaDeviceEnablePeerAccess: flags are 0x%x; they must be 0", flags);
+    }
+    if (other == device) {
+        return vgpu_fail(cudaErrorInvalidDevice,
+                         "cudaDeviceEnablePeerAccess: device %d is its own peer", peer);
+    }
+    if (!vgpu_peer_access(device, other)) {
+        return vgpu_fail(cudaErrorPeerAccessUnsupported,
+                         "cudaDeviceEnablePeerAccess: devices %d and %d are not linked",
+                         device->ordinal, peer);
+    }
+    if (atomic_exchange(&peer_enabled[device->ordinal][peer], true)) {
+        return vgpu_fail(cudaErrorPeerAccessAlreadyEnabled,
+                         "cudaDeviceEnablePeerAccess: device %d already has access to %d",
+                         device->ordinal, peer);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceDisablePeerAccess(int peer)
+{
+    struct vgpu_device *device = vgpu_current_device();
+    struct vgpu_device *other;
+    cudaError_t error = vgpu_device_ready(device);
+    if (error == cudaSuccess) {
+        error = vgpu_device_get("cudaDeviceDisablePeerAccess", peer, &other);
+    }
+    if (error == cudaSuccess && !atomic_exchange(&peer_enabled[device->ordinal][peer], false)) {
+        error = vgpu_fail(cudaErrorPeerAccessNotEnabled,
+                          "cudaDeviceDisablePeerAccess: device %d has no access to %d",
+                          device->ordinal, peer);
+    }
+    return error;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    if (!vgpu_current_device()) {
+        return vgpu_device_ready(NULL);
+    }
+    if (least) {
+        *least = 0;
+    }
+    if (greatest) {
+        *greatest = -5;
+    }
+    return cudaSuccess;
+}
+
+// ---- Limits and caches -------------------------------------------------------------------------
+
+size_t vgpu_device_limit(const struct vgpu_device *device, enum cudaLimit limit)
+{
+    if (!device || (unsigned)limit >= LIMIT_COUNT) {
+        return 0;
+    }
+    size_t set = atomic_load_explicit(&limits[device->ordinal][limit], memory_order_relaxed);
+    return set ? set : DEFAULT_LIMIT[limit];
+}
+
+cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value)
+{
+    struct vgpu_device *device = vgpu_current_device();
+    cudaError_t error = vgpu_device_ready(device);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if ((unsigned)limit >= LIMIT_COUNT) {
+        return vgpu_fail(cudaErrorUnsupportedLimit, "cudaDeviceSetLimit: no limit %d", (int)limit);
+    }
+    if (limit == cudaLimitStackSize && value > 512 << 10) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaDeviceSetLimit: a stack of %zu bytes; at most "
+                                                "524288 a thread",
+                         value);
+    }
+    atomic_store(&limits[device->ordinal][limit], value);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit)
+{
+    struct vgpu_device *device = vgpu_current_device();
+    cudaError_t error = vgpu_device_ready(device);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (!value || (unsigned)limit >= LIMIT_COUNT) {
+        return vgpu_fail(value ? cudaErrorUnsupportedLimit : cudaErrorInvalidValue,
+                         "cudaDeviceGetLimit: limit %d, value at %p", (int)limit, (void *)value);
+    }
+    *value = vgpu_device_limit(device, limit);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSetCacheConfig(enum cudaFuncCache config)
+{
+    (void)config; // a preference; there is nothing to prefer
+    return vgpu_device_ready(vgpu_current_device());
+}
+
+cudaError_t cudaDeviceGetCacheConfig(enum cudaFuncCache *config)
+{
+    if (!config) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaDeviceGetCacheConfig: config is NULL");
+    }
+    *config = cudaFuncCachePreferNone;
+    return vgpu_device_ready(vgpu_current_device());
+}
+
+cudaError_t cudaDeviceSetSharedMemConfig(enum cudaSharedMemConfig config)
+{
+    (void)config;
+    return vgpu_device_ready(vgpu_current_device());
+}
+
+cudaError_t cudaDeviceGetSharedMemConfig(enum cudaSharedMemConfig *config)
+{
+    if (!config) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaDeviceGetSharedMemConfig: config is NULL");
+    }
+    *config = cudaSharedMemBankSizeFourByte;
+    return vgpu_device_ready(vgpu_current_device());
+}
+
+cudaError_t
+cudaDeviceFlushGPUDirectRDMAWrites(enum cudaFlushGPUDirectRDMAWritesTarget target,
+                                   enum cudaFlushGPUDirectRDMAWritesScope scope)
+{
+    if (target != cudaFlushGPUDirectRDMAWritesTargetCurrentDevice ||
+        (scope != cudaFlushGPUDirectRDMAWritesToOwner &&
+         scope != cudaFlushGPUDirectRDMAWritesToAllDevices)) {
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "cudaDeviceFlushGPUDirectRDMAWrites: target %d, scope %d", (int)target,
+                         (int)scope);
+    }
+    return vgpu_device_ready(vgpu_current_device());
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    if (!version) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaDriverGetVersion: version is NULL");
+    }
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    if (!version) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaRuntimeGetVersion: version is NULL");
+    }
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+// ---- Profilers: nothing to attach to -----------------------------------------------------------
+
+cudaError_t cudaProfilerStart(void)
+{
+    return cudaSuccess;
+}
+
+cudaError_t cudaProfilerStop(void)
+{
+    return cudaSuccess;
+}

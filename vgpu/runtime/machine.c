@@ -1,0 +1,231 @@
+// Built-in virtual machines, the choice by VGPU_MACHINE, and CUDA_VISIBLE_DEVICES.
+//
+// A machine is a table of facts about real ones: devices, PCI addresses, memory, links. Uuids come
+// from a hash of machine name and index, so that every process names the same device alike.
+// SPDX-License-Identifier: Apache-2.0
+#include "machine.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { MAX_FILE_BYTES = 4 << 20 };
+
+struct builtin {
+    const char *name;
+    const char *device_name;
+    int device_count;
+    int major, minor, multiprocessors;
+    size_t memory_mib;
+    bool nvlink, multicast;
+    unsigned char bus[8];
+};
+
+static const struct builtin BUILTINS[] = {
+    {"dgx-h100", "tutti virtual H100", 8, 9, 0, 132, 81559, true, true,
+     {0x1b, 0x43, 0x52, 0x61, 0x9d, 0xc3, 0xd1, 0xdf}},
+    {"hgx-a100", "tutti virtual A100-SXM4", 8, 8, 0, 108, 81251, true, false,
+     {0x07, 0x0f, 0x47, 0x4e, 0x87, 0x90, 0xb7, 0xbd}},
+    {"pcie-4", "tutti virtual H100 PCIe", 4, 9, 0, 114, 81559, false, false,
+     {0x17, 0x65, 0xca, 0xe3}},
+    {"none", "", 0, 0, 0, 0, 0, false, false, {0}},
+};
+enum { BUILTIN_COUNT = sizeof(BUILTINS) / sizeof(BUILTINS[0]) };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct vgpu_machine chosen;
+
+// One round of a 64-bit mixer (the finaliser of splitmix64).
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+void vgpu_machine_uuid(unsigned char uuid[16], const char *machine, int number)
+{
+    uint64_t hash = (uint64_t)number;
+    for (const char *c = machine; *c; c++) {
+        hash = mix(hash ^ (unsigned char)*c);
+    }
+    uint64_t half[2] = {mix(hash), mix(hash + 1)};
+    memcpy(uuid, half, 16);
+    uuid[6] = (unsigned char)((uuid[6] & 0x0f) | 0x40); // the form of a random uuid (version 4)
+    uuid[8] = (unsigned char)((uuid[8] & 0x3f) | 0x80);
+}
+
+bool vgpu_machine_builtin(struct vgpu_machine *machine, const char *name)
+{
+    const struct builtin *found = NULL;
+    for (int i = 0; i < BUILTIN_COUNT; i++) {
+        if (strcmp(BUILTINS[i].name, name) == 0) {
+            found = &BUILTINS[i];
+        }
+    }
+    if (!found) {
+        return false;
+    }
+    memset(machine, 0, sizeof(*machine));
+    snprintf(machine->name, sizeof(machine->name), "%s", name);
+    machine->device_count = found->device_count;
+    uint64_t all = (1ull << found->device_count) - 1;
+    for (int i = 0; i < found->device_count; i++) {
+        struct vgpu_device_info *info = &machine->device[i];
+        snprintf(info->name, sizeof(info->name), "%s", found->device_name);
+        vgpu_machine_uuid(info->uuid, found->name, i);
+        info->pci_bus = found->bus[i];
+        info->major = found->major;
+        info->minor = found->minor;
+        info->multiprocessors = found->multiprocessors;
+        info->memory_bytes = found->memory_mib << 20;
+        info->multicast = found->multicast;
+        info->nvlink = found->nvlink;
+        info->physical = i;
+        machine->linked[i] = found->nvlink ? all & ~(1ull << i) : 0;
+    }
+    return true;
+}
+
+// ---- CUDA_VISIBLE_DEVICES ----------------------------------------------------------------------
+
+static void format_uuid(const unsigned char uuid[16], char text[48])
+{
+    int at = snprintf(text, 48, "GPU-");
+    for (int i = 0; i < 16; i++) {
+        bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+        at += snprintf(text + at, 48 - (size_t)at, "%s%02x", dash ? "-" : "", uuid[i]);
+    }
+}
+
+// The device that one entry names, or -1. An entry is an index or an unambiguous prefix of a uuid.
+static int find_visible(const struct vgpu_machine *machine, const char *entry, size_t length)
+{
+    while (length > 0 && isspace((unsigned char)entry[0])) {
+        entry++;
+        length--;
+    }
+    while (length > 0 && isspace((unsigned char)entry[length - 1])) {
+        length--;
+    }
+    if (length == 0) {
+        return -1;
+    }
+    if (length >= 4 && strncasecmp(entry, "GPU-", 4) == 0) {
+        int found = -1;
+        for (int i = 0; i < machine->device_count; i++) {
+            char text[48];
+            format_uuid(machine->device[i].uuid, text);
+            if (length <= strlen(text) && strncasecmp(entry, text, length) == 0) {
+                if (found >= 0) {
+                    return -1; // ambiguous
+                }
+                found = i;
+            }
+        }
+        return found;
+    }
+    int value = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (!isdigit((unsigned char)entry[i]) || value > VGPU_MAX_DEVICES) {
+            return -1;
+        }
+        value = value * 10 + (entry[i] - '0');
+    }
+    return value < machine->device_count ? value : -1;
+}
+
+void vgpu_machine_filter(struct vgpu_machine *machine, const char *visible)
+{
+    if (!visible) {
+        return;
+    }
+    struct vgpu_device_info kept[VGPU_MAX_DEVICES];
+    int count = 0;
+    for (const char *entry = visible;;) {
+        const char *comma = strchr(entry, ',');
+        size_t length = comma ? (size_t)(comma - entry) : strlen(entry);
+        int index = find_visible(machine, entry, length);
+        if (index < 0) {
+            break;
+        }
+        for (int i = 0; i < count; i++) {
+            if (kept[i].physical == machine->device[index].physical) {
+                machine->device_count = 0; // listed twice: CUDA shows none
+                return;
+            }
+        }
+        kept[count++] = machine->device[index];
+        if (!comma) {
+            break;
+        }
+        entry = comma + 1;
+    }
+    memcpy(machine->device, kept, (size_t)count * sizeof(kept[0]));
+    machine->device_count = count;
+}
+
+// ---- The choice --------------------------------------------------------------------------------
+
+// Reads a whole file of at most MAX_FILE_BYTES; NULL with a reason in machine->error.
+static char *read_file(struct vgpu_machine *machine, const char *path, size_t *length_out)
+{
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        snprintf(machine->error, sizeof(machine->error), "%.200s: %s", path, strerror(errno));
+        return NULL;
+    }
+    char *text = malloc(MAX_FILE_BYTES + 1);
+    size_t length = text ? fread(text, 1, MAX_FILE_BYTES + 1, file) : 0;
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    if (!text || failed || length > MAX_FILE_BYTES) {
+        snprintf(machine->error, sizeof(machine->error), "%.200s: %s", path,
+                 !text    ? "no memory to read it"
+                 : failed ? "cannot be read"
+                          : "is longer than 4 MiB");
+        free(text);
+        return NULL;
+    }
+    *length_out = length;
+    return text;
+}
+
+static void choose_machine(void)
+{
+    const char *name = getenv("VGPU_MACHINE");
+    if (!name || !*name) {
+        name = "dgx-h100";
+    }
+    if (!vgpu_machine_builtin(&chosen, name)) {
+        if (strchr(name, '/') || strstr(name, ".xml")) {
+            size_t length = 0;
+            char *text = read_file(&chosen, name, &length);
+            if (text) {
+                vgpu_machine_parse(&chosen, text, length, name);
+                free(text);
+            }
+        } else {
+            snprintf(chosen.error, sizeof(chosen.error),
+                     "VGPU_MACHINE is \"%.100s\"; it must be dgx-h100, hgx-a100, pcie-4, none or "
+                     "the path of a topology file (*.xml)",
+                     name);
+        }
+    }
+    if (chosen.error[0]) {
+        chosen.device_count = 0;
+        fprintf(stderr, "vgpu: %s\n", chosen.error);
+    }
+    vgpu_machine_filter(&chosen, getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+const struct vgpu_machine *vgpu_machine(void)
+{
+    pthread_once(&once, choose_machine);
+    return &chosen;
+}

@@ -1,0 +1,390 @@
+// The allocator behind cudaMalloc: segments of at least 64 MiB, cut into blocks.
+//
+// A segment's blocks form a list in address order; free ones are also in one of the device's bins by
+// size (powers of two), so that a fit is found fast and neighbours merge when freed. A segment that
+// becomes empty is kept, up to a limit per device, because touching new pages costs far more than
+// touching old ones. SPDX-License-Identifier: Apache-2.0
+#include "segment.h"
+
+#include "error.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "vgpu/stats.h"
+
+enum {
+    SMALL_ALIGN = 256,
+    BIN_COUNT = 48,
+    SEGMENT_BYTES = 64 << 20,
+    SEGMENT_ROUND = 2 << 20,
+    KEEP_BYTES = 256 << 20, // of empty segments, per device
+};
+
+struct vgpu_segment;
+
+struct vgpu_block {
+    struct vgpu_mapping mapping; // while allocated
+    struct vgpu_segment *segment;
+    size_t offset, bytes; // in the segment; multiples of SMALL_ALIGN
+    bool used;
+    struct vgpu_block *before, *after;          // in address order
+    struct vgpu_block *bin_before, *bin_after; // while free
+};
+
+struct vgpu_segment {
+    struct vgpu_device *device;
+    struct vgpu_backing *backing;
+    char *base;
+    size_t bytes, used_bytes;
+    struct vgpu_block *first;
+    struct vgpu_segment *next;
+};
+
+// All under the memory lock.
+static struct vgpu_block *bins[VGPU_MAX_DEVICES][BIN_COUNT];
+static struct vgpu_segment *segments[VGPU_MAX_DEVICES];
+static size_t empty_bytes[VGPU_MAX_DEVICES];
+
+// Present when the program is built with AddressSanitizer: bytes outside blocks are then errors.
+extern void __asan_poison_memory_region(void const volatile *, size_t) __attribute__((weak));
+extern void __asan_unpoison_memory_region(void const volatile *, size_t) __attribute__((weak));
+
+static void poison(const void *address, size_t bytes)
+{
+    if (__asan_poison_memory_region) {
+        __asan_poison_memory_region(address, bytes);
+    }
+}
+
+static void unpoison(const void *address, size_t bytes)
+{
+    if (__asan_unpoison_memory_region) {
+        __asan_unpoison_memory_region(address, bytes);
+    }
+}
+
+static size_t round_up(size_t value, size_t unit)
+{
+    return (value + unit - 1) & ~(unit - 1);
+}
+
+// ---- Bins --------------------------------------------------------------------------------------
+
+static int bin_of(size_t bytes)
+{
+    return 63 - __builtin_clzll(bytes / SMALL_ALIGN);
+}
+
+static void bin_insert(struct vgpu_block *block)
+{
+    struct vgpu_block **bin = &bins[block->segment->device->ordinal][bin_of(block->bytes)];
+    block->bin_before = NULL;
+    block->bin_after = *bin;
+    if (*bin) {
+        (*bin)->bin_before = block;
+    }
+    *bin = block;
+}
+
+static void bin_remove(struct vgpu_block *block)
+{
+    if (block->bin_before) {
+        block->bin_before->bin_after = block->bin_after;
+    } else {
+        bins[block->segment->device->ordinal][bin_of(block->bytes)] = block->bin_after;
+    }
+    if (block->bin_after) {
+        block->bin_after->bin_before = block->bin_before;
+    }
+}
+
+// ---- Segments ----------------------------------------------------------------------------------
+
+static void destroy_segment(struct vgpu_segment *segment)
+{
+    struct vgpu_segment **link = &segments[segment->device->ordinal];
+    while (*link != segment) {
+        link = &(*link)->next;
+    }
+    *link = segment->next;
+    unpoison(segment->base, segment->bytes);
+    munmap(segment->base, segment->bytes);
+    vgpu_backing_release(segment->backing);
+    free(segment->first);
+    free(segment);
+}
+
+// A new segment with one free block of at least `bytes`, which it returns through block_out.
+static cudaError_t create_segment(const char *function, struct vgpu_device *device, size_t bytes,
+                                  struct vgpu_block **block_out)
+{
+    struct vgpu_segment *segment = calloc(1, sizeof(*segment));
+    struct vgpu_block *block = calloc(1, sizeof(*block));
+    cudaError_t error;
+    if (!segment || !block) {
+        error = vgpu_fail_limit(function, "no memory for bookkeeping", ENOMEM);
+        goto undo_memory;
+    }
+    segment->device = device;
+    segment->bytes = bytes < SEGMENT_BYTES ? SEGMENT_BYTES : round_up(bytes, SEGMENT_ROUND);
+    struct vgpu_label label = {.kind = VGPU_BACKING_SEGMENT, .bytes = segment->bytes};
+    memcpy(label.uuid, device->info.uuid, sizeof(label.uuid));
+    error = vgpu_backing_create(function, "vgpu-device-memory", &label, device->ordinal,
+                                &segment->backing);
+    if (error != cudaSuccess) {
+        goto undo_memory;
+    }
+    segment->base =
+        vgpu_backing_map(segment->backing, NULL, segment->bytes, 0, PROT_READ | PROT_WRITE);
+    if (!segment->base) {
+        error = vgpu_fail_limit(function, "device memory cannot be mapped", errno);
+        goto undo_backing;
+    }
+    poison(segment->base, segment->bytes);
+    block->segment = segment;
+    block->bytes = segment->bytes;
+    segment->first = block;
+    segment->next = segments[device->ordinal];
+    segments[device->ordinal] = segment;
+    empty_bytes[device->ordinal] += segment->bytes;
+    bin_insert(block);
+    *block_out = block;
+    return cudaSuccess;
+
+undo_backing:
+    vgpu_backing_release(segment->backing);
+undo_memory:
+    free(segment);
+    free(block);
+    return error;
+}
+
+// ---- Blocks ------------------------------------------------------------------------------------
+
+static size_t aligned_start(const struct vgpu_block *block, size_t align)
+{
+    return round_up(block->offset, align);
+}
+
+static bool fits(const struct vgpu_block *block, size_t bytes, size_t align)
+{
+    size_t gap = aligned_start(block, align) - block->offset;
+    return block->bytes >= bytes && block->bytes - bytes >= gap;
+}
+
+// The free block to use: the first that fits, smaller bins first.
+static struct vgpu_block *find_free(int device, size_t bytes, size_t align)
+{
+    for (int bin = bin_of(bytes); bin < BIN_COUNT; bin++) {
+        for (struct vgpu_block *block = bins[device][bin]; block; block = block->bin_after) {
+            if (fits(block, bytes, align)) {
+                return block;
+            }
+        }
+    }
+    return NULL;
+}
+
+// Cuts `block`, which is in no bin, at `bytes`; the rest becomes a free block behind it.
+static bool split(struct vgpu_block *block, size_t bytes)
+{
+    struct vgpu_block *rest = calloc(1, sizeof(*rest));
+    if (!rest) {
+        return false;
+    }
+    rest->segment = block->segment;
+    rest->offset = block->offset + bytes;
+    rest->bytes = block->bytes - bytes;
+    rest->before = block;
+    rest->after = block->after;
+    if (rest->after) {
+        rest->after->before = rest;
+    }
+    block->after = rest;
+    block->bytes = bytes;
+    bin_insert(rest);
+    return true;
+}
+
+// Joins `block`, which is in no bin, with its free neighbours; returns the joined block, in no bin.
+static struct vgpu_block *join(struct vgpu_block *block)
+{
+    struct vgpu_block *before = block->before;
+    if (before && !before->used) {
+        bin_remove(before);
+        before->bytes += block->bytes;
+        before->after = block->after;
+        if (block->after) {
+            block->after->before = before;
+        }
+        free(block);
+        block = before;
+    }
+    struct vgpu_block *after = block->after;
+    if (after && !after->used) {
+        bin_remove(after);
+        block->bytes += after->bytes;
+        block->after = after->after;
+        if (after->after) {
+            after->after->before = block;
+        }
+        free(after);
+    }
+    return block;
+}
+
+// Cuts out of a free block the part that is wanted; NULL: no memory for bookkeeping.
+static struct vgpu_block *carve(struct vgpu_block *block, size_t bytes, size_t align)
+{
+    bin_remove(block);
+    size_t gap = aligned_start(block, align) - block->offset;
+    if (gap > 0) {
+        if (!split(block, gap)) {
+            bin_insert(block);
+            return NULL;
+        }
+        struct vgpu_block *rest = block->after;
+        bin_insert(block);
+        bin_remove(rest);
+        block = rest;
+    }
+    if (block->bytes > bytes && !split(block, bytes)) {
+        bin_insert(join(block));
+        return NULL;
+    }
+    return block;
+}
+
+static void give_back(struct vgpu_block *block)
+{
+    struct vgpu_segment *segment = block->segment;
+    int device = segment->device->ordinal;
+    block->used = false;
+    segment->used_bytes -= block->bytes;
+    block = join(block);
+    if (segment->used_bytes > 0) {
+        bin_insert(block);
+    } else if (empty_bytes[device] + segment->bytes <= KEEP_BYTES) {
+        empty_bytes[device] += segment->bytes;
+        bin_insert(block);
+    } else {
+        destroy_segment(segment);
+    }
+}
+
+static cudaError_t allocate(const char *function, struct vgpu_device *device, size_t asked,
+                            enum vgpu_memory_kind kind, struct vgpu_block **out)
+{
+    size_t align = asked >= VGPU_PAGE_BYTES ? VGPU_PAGE_BYTES : SMALL_ALIGN;
+    if (asked > (size_t)1 << 52) { // rounding must not wrap; no host has that much
+        return vgpu_budget_take(function, device, asked);
+    }
+    size_t bytes = round_up(asked, align);
+    cudaError_t error = vgpu_budget_take(function, device, bytes);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    struct vgpu_block *block = find_free(device->ordinal, bytes, align);
+    if (!block) {
+        error = create_segment(function, device, bytes, &block);
+        if (error != cudaSuccess) {
+            goto undo_budget;
+        }
+    }
+    struct vgpu_segment *segment = block->segment;
+    block = carve(block, bytes, align);
+    if (!block) {
+        error = vgpu_fail_limit(function, "no memory for bookkeeping", ENOMEM);
+        goto undo_budget;
+    }
+    if (segment->used_bytes == 0) {
+        empty_bytes[device->ordinal] -= segment->bytes;
+    }
+    segment->used_bytes += bytes;
+    block->used = true;
+    struct vgpu_mapping mapping = {.kind = kind,
+                                   .source = VGPU_FROM_MALLOC,
+                                   .base = (uintptr_t)segment->base + block->offset,
+                                   .bytes = asked,
+                                   .device = device->ordinal,
+                                   .backing = segment->backing,
+                                   .backing_offset = block->offset,
+                                   .owner = block};
+    block->mapping = mapping;
+    if (!vgpu_mapping_add(&block->mapping)) {
+        error = vgpu_fail_limit(function, "no memory for bookkeeping", ENOMEM);
+        give_back(block);
+        goto undo_budget;
+    }
+    unpoison((void *)block->mapping.base, asked);
+    *out = block;
+    return cudaSuccess;
+
+undo_budget:
+    vgpu_budget_return(device, bytes);
+    return error;
+}
+
+static void free_block(struct vgpu_block *block)
+{
+    vgpu_mapping_remove(&block->mapping);
+    poison((void *)block->mapping.base, block->bytes);
+    vgpu_budget_return(block->segment->device, block->bytes);
+    give_back(block);
+}
+
+cudaError_t vgpu_block_allocate(const char *function, struct vgpu_device *device, size_t bytes,
+                                enum vgpu_memory_kind kind, void **out)
+{
+    struct vgpu_block *block = NULL;
+    vgpu_memory_lock();
+    cudaError_t error = allocate(function, device, bytes, kind, &block);
+    if (error == cudaSuccess) {
+        *out = (void *)block->mapping.base;
+    }
+    vgpu_memory_unlock();
+    return error;
+}
+
+cudaError_t vgpu_block_free(const char *function, void *address)
+{
+    vgpu_memory_lock();
+    struct vgpu_mapping *mapping = vgpu_mapping_find((uintptr_t)address);
+    cudaError_t error = cudaSuccess;
+    if (!mapping || mapping->source != VGPU_FROM_MALLOC) {
+        error = vgpu_fail(cudaErrorInvalidValue,
+                          "%s: %p was not allocated by cudaMalloc or its like, or is freed already",
+                          function, address);
+    } else if (mapping->base != (uintptr_t)address) {
+        error = vgpu_fail(cudaErrorInvalidValue,
+                          "%s: %p is inside an allocation, which begins at %p", function, address,
+                          (void *)mapping->base);
+    } else {
+        free_block(mapping->owner);
+    }
+    vgpu_memory_unlock();
+    return error;
+}
+
+void vgpu_memory_free_device(int device)
+{
+    vgpu_memory_lock();
+    bool found = true;
+    while (found) { // freeing may take the segment with it: look from the start again
+        found = false;
+        for (struct vgpu_segment *s = segments[device]; s && !found; s = s->next) {
+            struct vgpu_block *block = s->first;
+            while (block && !block->used) {
+                block = block->after;
+            }
+            if (block) {
+                free_block(block);
+                found = true;
+            }
+        }
+    }
+    vgpu_memory_unlock();
+}
