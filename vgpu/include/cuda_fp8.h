@@ -220,5 +220,15 @@ VGPU_FP8_PACKS(__nv_fp8x2_e5m2, __nv_fp8x4_e5m2, __NV_E5M2)
 #undef VGPU_FP8_FROM
 
 } // extern "C++"
+#else
+typedef struct {
+    __nv_fp8_storage_t __x;
+} __nv_fp8_e4m3, __nv_fp8_e5m2;
+typedef struct {
+    __nv_fp8x2_storage_t __x;
+} __nv_fp8x2_e4m3, __nv_fp8x2_e5m2;
+typedef struct {
+    __nv_fp8x4_storage_t __x;
+} __nv_fp8x4_e4m3, __nv_fp8x4_e5m2;
 #endif
 #endif
