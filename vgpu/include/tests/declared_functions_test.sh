@@ -9,8 +9,8 @@ trap 'rm -rf "$folder"' EXIT
 
 printf '#include <cuda.h>\n#include <cuda_runtime_api.h>\n#include <vgpu/device_runtime.h>\n#include <vgpu/native.h>\n' >"$folder/all.c"
 printf '#include <vgpu/stats.h>\n#include <vgpu/trace.h>\n' >>"$folder/all.c"
-"$cc" -E -P -I"$include" "$folder/all.c" | tr -d '\n' | tr ';{}' '\n\n\n' |
-    sed -nE 's/^[a-zA-Z].*[ *]((cuda|cu|vgpu)[A-Za-z0-9_]+)\(.*\).*$/\1/p' | grep -vE '_t$|_fence$|_fence_block$' | sort -u >"$folder/declared"
+"$cc" -E -P -I"$include" "$folder/all.c" | tr '\n' ' ' | tr ';{}' '\n\n\n' |
+    sed -nE 's/^ *[a-zA-Z_].*[ *]((cuda|cu|vgpu)[A-Za-z0-9_]+)\(.*\).*$/\1/p' | grep -vE '_t$|_fence$|_fence_block$' | sort -u >"$folder/declared"
 nm -D --defined-only "$library" | sed -nE 's/^[0-9a-f]+ [TWi] ([A-Za-z0-9_]+)(@.*)?$/\1/p' | sort -u >"$folder/defined"
 
 count=$(wc -l <"$folder/declared")
