@@ -116,6 +116,13 @@ VGPU_SMALL_FLOAT uint32_t vgpu_narrow(double x, struct vgpu_small_format format,
     return sign | (uint32_t)result;
 }
 
+// b where condition is 1, a where it is 0: by masks, so that no compiler makes a branch of it and
+// loops vectorise.
+VGPU_SMALL_FLOAT uint32_t vgpu_pick(uint32_t condition, uint32_t a, uint32_t b)
+{
+    return a ^ ((a ^ b) & (0u - condition));
+}
+
 // ---- Half --------------------------------------------------------------------------------------
 
 // float to half, to nearest even.
@@ -128,7 +135,7 @@ VGPU_SMALL_FLOAT uint16_t vgpu_float_to_half(float x)
     uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1u) - (112u << 23)) >> 13;
     // Subnormal ones: adding 0.5 leaves the significand in units of 2^-24, rounded by the addition.
     uint32_t subnormal = vgpu_float_bits(vgpu_bits_float(magnitude) + 0.5f) - vgpu_float_bits(0.5f);
-    uint32_t result = magnitude < 0x38800000u ? subnormal : normal;
+    uint32_t result = vgpu_pick(magnitude < 0x38800000u, normal, subnormal);
     result = magnitude >= 0x477ff000u ? 0x7c00u : result;
     result |= sign;
     return (uint16_t)(magnitude > 0x7f800000u ? 0x7fffu : result);
@@ -142,7 +149,7 @@ VGPU_SMALL_FLOAT float vgpu_half_to_float(uint16_t half)
     // Subnormals: the significand below a leading 2^-14, minus that.
     uint32_t subnormal = vgpu_float_bits(vgpu_bits_float((113u << 23) + (magnitude << 13)) -
                                          vgpu_bits_float(113u << 23));
-    uint32_t result = magnitude < 0x400u ? subnormal : normal;
+    uint32_t result = vgpu_pick(magnitude < 0x400u, normal, subnormal);
     result = magnitude == 0x7c00u ? 0x7f800000u : result;
     result |= sign;
     return vgpu_bits_float(magnitude > 0x7c00u ? 0x7fffffffu : result);

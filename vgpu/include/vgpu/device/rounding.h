@@ -147,9 +147,35 @@ template <class T> inline T divide(T a, T b, rounding m)
     return adjust(q, error, m);
 }
 
+// The square root by the processor's instruction: the library's function would also look after
+// errno.
+#ifdef __SSE2__
+inline float nearest_root(float a)
+{
+    typedef float four __attribute__((vector_size(16)));
+    four v = {a};
+    return __builtin_ia32_sqrtss(v)[0];
+}
+inline double nearest_root(double a)
+{
+    typedef double two __attribute__((vector_size(16)));
+    two v = {a};
+    return __builtin_ia32_sqrtpd(v)[0];
+}
+#else
+inline float nearest_root(float a)
+{
+    return std::sqrt(a);
+}
+inline double nearest_root(double a)
+{
+    return std::sqrt(a);
+}
+#endif
+
 template <class T> inline T square_root(T a, rounding m)
 {
-    T r = std::sqrt(a);
+    T r = nearest_root(a);
     if (m == rounding::nearest || !(a > 0) || std::isinf(a))
         return r;
     typedef typename wide_of<T>::type W;
@@ -174,6 +200,40 @@ template <class T> inline T multiply_add(T a, T b, T c, rounding m)
 } // namespace vgpu
 
 #ifdef __CUDACC__
+// To nearest the operators themselves are right: plain expressions, which compilers vectorise.
+#define VGPU_NEAREST1(name, type, expression)                                                      \
+    VGPU_FUNCTION type name(type a)                                                                \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+#define VGPU_NEAREST2(name, type, expression)                                                      \
+    VGPU_FUNCTION type name(type a, type b)                                                        \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+VGPU_NEAREST2(__fadd_rn, float, a + b)
+VGPU_NEAREST2(__fsub_rn, float, a - b)
+VGPU_NEAREST2(__fmul_rn, float, a *b)
+VGPU_NEAREST2(__fdiv_rn, float, a / b)
+VGPU_NEAREST1(__frcp_rn, float, 1.0f / a)
+VGPU_NEAREST1(__fsqrt_rn, float, vgpu::nearest_root(a))
+VGPU_NEAREST2(__dadd_rn, double, a + b)
+VGPU_NEAREST2(__dsub_rn, double, a - b)
+VGPU_NEAREST2(__dmul_rn, double, a *b)
+VGPU_NEAREST2(__ddiv_rn, double, a / b)
+VGPU_NEAREST1(__drcp_rn, double, 1.0 / a)
+VGPU_NEAREST1(__dsqrt_rn, double, vgpu::nearest_root(a))
+#undef VGPU_NEAREST1
+#undef VGPU_NEAREST2
+VGPU_FUNCTION float __fmaf_rn(float a, float b, float c)
+{
+    return std::fma(a, b, c);
+}
+VGPU_FUNCTION double __fma_rn(double a, double b, double c)
+{
+    return std::fma(a, b, c);
+}
+
 #define VGPU_ROUNDED(suffix, mode)                                                                 \
     VGPU_FUNCTION float __fadd_##suffix(float a, float b)                                          \
     {                                                                                              \
@@ -231,7 +291,6 @@ template <class T> inline T multiply_add(T a, T b, T c, rounding m)
     {                                                                                              \
         return vgpu::multiply_add(a, b, c, vgpu::rounding::mode);                                  \
     }
-VGPU_ROUNDED(rn, nearest)
 VGPU_ROUNDED(rz, zero)
 VGPU_ROUNDED(ru, up)
 VGPU_ROUNDED(rd, down)
