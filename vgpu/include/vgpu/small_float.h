@@ -116,11 +116,12 @@ VGPU_SMALL_FLOAT uint32_t vgpu_narrow(double x, struct vgpu_small_format format,
     return sign | (uint32_t)result;
 }
 
-// b where condition is 1, a where it is 0: by masks, so that no compiler makes a branch of it and
-// loops vectorise.
-VGPU_SMALL_FLOAT uint32_t vgpu_pick(uint32_t condition, uint32_t a, uint32_t b)
+// `small` where x < limit, else `large` (x and limit below 2^31): by a mask from the sign of the difference, so that no
+// compiler makes a branch of it and loops vectorise.
+VGPU_SMALL_FLOAT uint32_t vgpu_pick(uint32_t x, uint32_t limit, uint32_t small, uint32_t large)
 {
-    return a ^ ((a ^ b) & (0u - condition));
+    uint32_t mask = (uint32_t)((int32_t)(x - limit) >> 31);
+    return large ^ ((large ^ small) & mask);
 }
 
 // ---- Half --------------------------------------------------------------------------------------
@@ -135,10 +136,9 @@ VGPU_SMALL_FLOAT uint16_t vgpu_float_to_half(float x)
     uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1u) - (112u << 23)) >> 13;
     // Subnormal ones: adding 0.5 leaves the significand in units of 2^-24, rounded by the addition.
     uint32_t subnormal = vgpu_float_bits(vgpu_bits_float(magnitude) + 0.5f) - vgpu_float_bits(0.5f);
-    uint32_t result = vgpu_pick(magnitude < 0x38800000u, normal, subnormal);
-    result = magnitude >= 0x477ff000u ? 0x7c00u : result;
-    result |= sign;
-    return (uint16_t)(magnitude > 0x7f800000u ? 0x7fffu : result);
+    uint32_t result = vgpu_pick(magnitude, 0x38800000u, subnormal, normal);
+    result = vgpu_pick(magnitude, 0x477ff000u, result, 0x7c00u);
+    return (uint16_t)vgpu_pick(magnitude, 0x7f800001u, result | sign, 0x7fffu);
 }
 
 VGPU_SMALL_FLOAT float vgpu_half_to_float(uint16_t half)
@@ -149,10 +149,9 @@ VGPU_SMALL_FLOAT float vgpu_half_to_float(uint16_t half)
     // Subnormals: the significand below a leading 2^-14, minus that.
     uint32_t subnormal = vgpu_float_bits(vgpu_bits_float((113u << 23) + (magnitude << 13)) -
                                          vgpu_bits_float(113u << 23));
-    uint32_t result = vgpu_pick(magnitude < 0x400u, normal, subnormal);
-    result = magnitude == 0x7c00u ? 0x7f800000u : result;
-    result |= sign;
-    return vgpu_bits_float(magnitude > 0x7c00u ? 0x7fffffffu : result);
+    uint32_t result = vgpu_pick(magnitude, 0x400u, subnormal, normal);
+    result = vgpu_pick(magnitude, 0x7c00u, result, 0x7f800000u);
+    return vgpu_bits_float(vgpu_pick(magnitude, 0x7c01u, result | sign, 0x7fffffffu));
 }
 
 VGPU_SMALL_FLOAT uint16_t vgpu_double_to_half(double x, enum vgpu_rounding mode)
