@@ -15,10 +15,13 @@ static const uint64_t late_ns = UINT64_C(10000000000);
 // Looks between two looks at the clock.
 enum { LOOKS_PER_CLOCK = 4096 };
 
-static bool is_aborted(const struct tt_board *board)
+// Whether waiting is pointless: the communicator is aborted or has failed.
+static bool has_ended(const struct tt_board *board)
 {
-    return board->abort_flag != NULL &&
-           atomic_load_explicit(board->abort_flag, memory_order_acquire) != 0;
+    int error = atomic_load_explicit(board->async_error, memory_order_acquire);
+    return (error != ncclSuccess && error != ncclInProgress) ||
+           (board->abort_flag != NULL &&
+            atomic_load_explicit(board->abort_flag, memory_order_acquire) != 0);
 }
 
 static void report_late(const struct tt_meeting *meeting, int late_rank, const char *what,
@@ -31,7 +34,8 @@ static void report_late(const struct tt_meeting *meeting, int late_rank, const c
            waited_ns / 1000000000, late_rank, what);
 }
 
-// Waits until *word, written by rank `writer`, has reached the meeting's number. False: aborted.
+// Waits until *word, written by rank `writer`, has reached the meeting's number. False: the
+// communicator has ended before.
 static bool wait_for(const struct tt_meeting *meeting, const _Atomic uint64_t *word, int writer,
                      const char *what)
 {
@@ -39,7 +43,7 @@ static bool wait_for(const struct tt_meeting *meeting, const _Atomic uint64_t *w
     // A2: pairs with R1 and R2 (the writer's release stores).
     for (unsigned look = 1; atomic_load_explicit(word, memory_order_acquire) < meeting->number;
          look++) {
-        if (is_aborted(meeting->board)) {
+        if (has_ended(meeting->board)) {
             return false;
         }
         vgpu_yield();
@@ -64,6 +68,10 @@ bool tt_meeting_enter(const struct tt_meeting *meeting, const struct tt_claim *c
     // anew.
     while (atomic_load_explicit(&local->done, memory_order_acquire) + 1 < meeting->number) {
         vgpu_yield();
+    }
+    // After a disagreement nothing may be written: a peer may still be comparing the lines.
+    if (has_ended(board)) {
+        return false;
     }
     if (atomic_exchange_explicit(&local->begun, meeting->number, memory_order_acq_rel) !=
         meeting->number) {

@@ -193,6 +193,9 @@ static void disagreement(void)
                 operation.input_offset += field == 3 ? 64 : 0;
             }
             EXPECT_OK(tt_executor->all_reduce_rmsnorm(&operation, group.streams[rank]));
+            // What was enqueued behind it does not run either.
+            operation = describe(&group, rank, 8, 16);
+            EXPECT_OK(tt_executor->all_reduce_rmsnorm(&operation, group.streams[rank]));
         }
         wait_for_streams(&group);
         for (int rank = 0; rank < 3; rank++) {
