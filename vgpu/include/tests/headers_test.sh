@@ -21,7 +21,7 @@ compile() { # compiler arguments: the language's and the header's
 cd "$include" || exit 1
 for header in *.h *.hpp crt/*.h cooperative_groups/*.h nvtx3/*.h vgpu/*.h vgpu/device/*.h cuda/* cuda/std/*; do
     case $header in
-    cuda/std | vgpu/float16.h | vgpu/ptx*.h | vgpu/stub.h) continue ;; # a folder; parts of other headers; tutticc's own
+    *.md | cuda/std | vgpu/float16.h | vgpu/ptx*.h | vgpu/stub.h) continue ;; # a folder; parts of other headers; tutticc's own
     esac
     echo "#include <$header>" >"$folder/one.source"
     case $header in

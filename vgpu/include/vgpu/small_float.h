@@ -116,8 +116,8 @@ VGPU_SMALL_FLOAT uint32_t vgpu_narrow(double x, struct vgpu_small_format format,
     return sign | (uint32_t)result;
 }
 
-// `small` where x < limit, else `large` (x and limit below 2^31): by a mask from the sign of the difference, so that no
-// compiler makes a branch of it and loops vectorise.
+// `small` where x < limit, else `large` (x and limit below 2^31): by a mask from the sign of the
+// difference, so that no compiler makes a branch of it and loops vectorise.
 VGPU_SMALL_FLOAT uint32_t vgpu_pick(uint32_t x, uint32_t limit, uint32_t small, uint32_t large)
 {
     uint32_t mask = (uint32_t)((int32_t)(x - limit) >> 31);
