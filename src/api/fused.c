@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "comm/group.h"
 #include "exec/executor.h"
+#include "window/board.h"
 #include "window/window.h"
 
 #include <math.h>
@@ -216,33 +217,6 @@ static ncclResult_t check_communicator(const struct ncclComm *comm)
     return ncclSuccess;
 }
 
-// The board lies in the barrier records of the library's own device communicator: no kernel uses
-// those where the executor needs a board.
-static ncclResult_t find_board(struct ncclComm *comm, struct tt_rmsnorm *operation)
-{
-    const ncclDevComm *device_comm = tt_window_device_comm(comm);
-    if (device_comm == NULL) {
-        return tt_fail(ncclInvalidUsage, "rank %d: %s: the communicator has no symmetric windows",
-                       comm->rank, function_name);
-    }
-    size_t has = ncclLsaBarrierWords(comm->lsa_size) * sizeof(uint32_t) *
-                 (size_t)device_comm->lsaBarrier.nBarriers;
-    if (has < tt_executor_board_bytes(comm->nranks)) {
-        return tt_bug("%zu bytes of barriers do not hold a board of %d ranks", has, comm->nranks);
-    }
-    const struct ncclWindow_vidmem *resources = &device_comm->resourceWindow_inlined;
-    operation->board = (struct tt_board){
-        .memory = {resources->lsaFlatBase +
-                       ncclGetResourceBufferOffset(device_comm->lsaBarrier.bufHandle),
-                   resources->stride},
-        .abort_flag = comm->abort_flag,
-        .async_error = &comm->async_error,
-        .comm_name = comm->name,
-    };
-    operation->device_comm = device_comm;
-    return ncclSuccess;
-}
-
 static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
 {
     (void)comm;
@@ -269,7 +243,10 @@ static ncclResult_t resolve(struct ncclComm *comm, const void *sendbuff, void *r
     const char *in = (const char *)input->user_pointer + operation->input_offset;
     const char *out = (const char *)output->user_pointer + operation->output_offset;
     TRY(check_overlaps(comm, options, in, out, operation->hidden * element, bytes));
-    TRY(find_board(comm, operation));
+    if (!tt_window_board(comm, &operation->board)) {
+        return tt_bug("rank %d has a window but no board", comm->rank);
+    }
+    operation->device_comm = tt_window_device_comm(comm);
     operation->input =
         (struct tt_symmetric){input->flat_base + operation->input_offset, input->stride};
     operation->output =

@@ -1,5 +1,6 @@
 // How things are shared out over ranks: the first total % parts ranks get one more. The one place
-// that says so on the host. SPDX-License-Identifier: Apache-2.0
+// that says so on the host.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BASE_SPLIT_H
 #define TT_BASE_SPLIT_H
 

@@ -1,7 +1,7 @@
-// The executor's contract: what differs per kind of device. One const table per kind; the CPU build
-// has cpu/, the CUDA build cuda/. Plans (algorithms as data) will run through it too. Nothing here
-// knows communicators or windows: callers resolve them into addresses. SPDX-License-Identifier:
-// Apache-2.0
+// The executor's contract: what differs per kind of device. One const table per kind; the CPU
+// build has cpu/, the CUDA build cuda/. Plans (algorithms as data) will run through it too.
+// Nothing here knows communicators or windows: callers resolve them into addresses.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef TT_EXECUTOR_H
 #define TT_EXECUTOR_H
 
@@ -55,10 +55,9 @@ struct tt_executor {
     const char *name;
     // Enqueues the operation on `stream`; returns before it has run. Stream-ordered on every rank.
     ncclResult_t (*all_reduce_rmsnorm)(const struct tt_rmsnorm *operation, cudaStream_t stream);
-    // Waits until every operation that this rank enqueued on the board has ended. Call it before
-    // the board's memory goes, with the abort flag raised where peers may be gone: operations then
-    // end by themselves.
-    void (*drain)(const struct tt_board *board, int rank, int nranks);
+    // Waits until every operation that `rank` enqueued on the board has ended. Call it before the
+    // board's memory goes. Operations whose peers have not come after 10 s are given up.
+    void (*drain)(const struct tt_board *board, int rank);
 };
 
 extern const struct tt_executor *const tt_executor;

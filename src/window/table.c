@@ -2,6 +2,7 @@
 // memory for kernels, and the process's list of handles.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/comm.h"
+#include "window/board.h"
 #include "window/window_internal.h"
 
 #include <pthread.h>
@@ -261,6 +262,7 @@ void tt_windows_destroy(struct ncclComm *comm)
     if (restore) {
         (void)cudaSetDevice(comm->cuda_device);
     }
+    tt_window_board_drain(comm); // operations may still read and write windows
     while (windows->count > 0) {
         tt_registered_destroy(windows->range[0].registered);
     }

@@ -2,11 +2,11 @@
 // they all mean the same operation, and that everybody is done.
 //
 // Each rank has one line on every rank's board, written by it alone. An operation has a sequence
-// number per communicator. Entering: the rank writes what it was asked for into its lines, then the
-// number. Leaving: the number again, in another word. Numbers only grow, nothing is ever reset, and
-// a line is written anew only after all ranks have left the operation before. All blocks of a rank
-// share the rank's lines, so ranks may use different numbers of blocks. SPDX-License-Identifier:
-// Apache-2.0
+// number per communicator. Entering: the rank writes what it was asked for into its lines, then
+// the number. Leaving: the number again, in another word. Numbers only grow, nothing is ever
+// reset, and a line is written anew only after all ranks have left the operation before. All
+// blocks of a rank share the rank's lines, so ranks may use different numbers of blocks.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef TT_EXEC_CPU_BOARD_H
 #define TT_EXEC_CPU_BOARD_H
 
@@ -68,7 +68,8 @@ struct tt_meeting {
 };
 
 // Waits until this rank's operation before has ended, enters, and waits for all others to enter.
-// False where the communicator was aborted. Called by every block of the rank with the same claim.
+// False where the communicator was aborted or has failed. Called by every block of the rank with
+// the same claim.
 bool tt_meeting_enter(const struct tt_meeting *meeting, const struct tt_claim *claim);
 // Whether all ranks claimed the same; where not, says so and leaves ncclInvalidUsage as the
 // asynchronous error. After tt_meeting_enter.

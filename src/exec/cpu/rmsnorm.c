@@ -1,6 +1,7 @@
-// The fused all-reduce + RMSNorm on virtual GPUs: native blocks take rows, sum them over all ranks'
-// memory in place, normalise and store them straight into every rank's output. Reads and writes N *
-// S bytes, the least there is. SPDX-License-Identifier: Apache-2.0
+// The fused all-reduce + RMSNorm on virtual GPUs: native blocks take rows, sum them over all
+// ranks' memory in place, normalise and store them straight into every rank's output. Reads and
+// writes N * S bytes, the least there is.
+// SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/split.h"
 #include "base/wait.h"
@@ -15,6 +16,8 @@
 #include <vgpu/stats.h>
 
 static const char function_name[] = "tuttiAllReduceRMSNorm";
+// How long the end of a communicator waits for the other ranks' part in its operations.
+static const uint64_t drain_ns = UINT64_C(10000000000);
 
 // What a block gets; copied at launch.
 struct job {
@@ -231,17 +234,25 @@ static ncclResult_t enqueue(const struct tt_rmsnorm *operation, cudaStream_t str
     return result;
 }
 
-static void drain(const struct tt_board *board, int rank, int nranks)
+static void drain(const struct tt_board *board, int rank)
 {
-    (void)nranks;
     const struct tt_board_local *local = tt_board_local(board, rank);
     uint64_t last = atomic_load_explicit(&local->enqueued, memory_order_relaxed);
+    uint64_t start_ns = tt_now_ns();
     struct tt_wait wait = tt_wait_begin(NULL);
     while (atomic_load_explicit(&local->done, memory_order_acquire) < last) {
         (void)tt_wait_round(&wait);
         cudaError_t device = cudaStreamQuery(cudaStreamLegacy);
         if (device != cudaSuccess && device != cudaErrorNotReady) {
             return; // the device has failed and dropped its work: what was enqueued will never run
+        }
+        int none = ncclSuccess;
+        if (tt_now_ns() - start_ns > drain_ns &&
+            atomic_compare_exchange_strong(board->async_error, &none, ncclRemoteError)) {
+            (void)tt_fail(ncclRemoteError,
+                          "rank %d: operations on %s still wait for other ranks 10 s after the "
+                          "communicator's end was asked for; they are given up",
+                          rank, board->comm_name);
         }
     }
 }

@@ -1,5 +1,6 @@
 // The row kernels for x86-64 with AVX-512. Compiled with it switched on; called only where the
-// processor has it. SPDX-License-Identifier: Apache-2.0
+// processor has it.
+// SPDX-License-Identifier: Apache-2.0
 #define TT_VECTOR_BYTES 64
 #include "exec/cpu/rmsnorm_vectors.h"
 

@@ -1,5 +1,6 @@
 // The row kernels for any processor: vectors of 16 bytes, which every compiler can lower, and half
-// in software. SPDX-License-Identifier: Apache-2.0
+// in software.
+// SPDX-License-Identifier: Apache-2.0
 #define TT_VECTOR_BYTES 16
 #include "exec/cpu/rmsnorm_vectors.h"
 

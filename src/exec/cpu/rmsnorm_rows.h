@@ -1,11 +1,12 @@
 // The arithmetic of the fused RMSNorm on one row, in several instruction sets that agree in every
 // bit.
 //
-// A row is worked on in segments of at most TT_NORM_SEGMENT elements, held as float in the caller's
-// scratch: load sums over the ranks in rank order (+ residual) and adds the squares into 256
-// partial sums; after the last segment fold adds those in a tree; then store, per segment. Which
-// partial sum a square goes to and in which order is fixed: element i belongs to group i / 4, group
-// g to partial sum g mod 256, ascending. SPDX-License-Identifier: Apache-2.0
+// A row is worked on in segments of at most TT_NORM_SEGMENT elements, held as float in the
+// caller's scratch: load sums over the ranks in rank order (+ residual) and adds the squares into
+// 256 partial sums; after the last segment fold adds those in a tree; then store, per segment.
+// Which partial sum a square goes to and in which order is fixed: element i belongs to group i /
+// 4, group g to partial sum g mod 256, ascending.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef TT_EXEC_CPU_RMSNORM_ROWS_H
 #define TT_EXEC_CPU_RMSNORM_ROWS_H
 

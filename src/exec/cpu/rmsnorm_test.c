@@ -221,7 +221,7 @@ static void abort_ends_waits(void)
     }
     atomic_store(&group.abort_flag, 1);
     struct tt_rmsnorm operation = describe(&group, 0, 8, 16);
-    tt_executor->drain(&operation.board, 0, 2);
+    tt_executor->drain(&operation.board, 0);
     EXPECT_CUDA(cudaStreamSynchronize(group.streams[0]));
     free_group(&group);
 }

@@ -14,11 +14,10 @@ static ncclResult_t enqueue(const struct tt_rmsnorm *operation, cudaStream_t str
                    operation->rank);
 }
 
-static void drain(const struct tt_board *board, int rank, int nranks)
+static void drain(const struct tt_board *board, int rank)
 {
     (void)board;
     (void)rank;
-    (void)nranks;
 }
 
 static const struct tt_executor cuda_executor = {
