@@ -1,0 +1,154 @@
+// For tests of the device API: a rank with its communicator and stream, and one test body run as
+// threads, as processes, and as processes of two threads each.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TESTS_DEVICE_RANKS_OF_DEVICES_H
+#define TESTS_DEVICE_RANKS_OF_DEVICES_H
+
+#include "../support/expect.h"
+#include "../support/ranks.h"
+
+#include <nccl.h>
+#include <nccl_device.h>
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct device_rank {
+    int rank, size, device;
+    ncclComm_t comm;
+    cudaStream_t stream;
+    ncclCommProperties properties;
+    pthread_barrier_t *pair; // of the two ranks of a process; nullptr where ranks are alone
+    bool leads_pair;
+};
+typedef void (*device_test)(device_rank &me);
+
+// A barrier among all ranks, whatever they are.
+static inline void meet(device_rank &me)
+{
+    if (me.pair == nullptr) {
+        ranks_barrier();
+        return;
+    }
+    pthread_barrier_wait(me.pair);
+    if (me.leads_pair) {
+        ranks_barrier();
+    }
+    pthread_barrier_wait(me.pair);
+}
+
+// Joins as a rank, runs the test, leaves.
+static inline void run_as_rank(int rank, int size, const ncclUniqueId &id, device_test test,
+                               pthread_barrier_t *pair = nullptr)
+{
+    expect_set_rank(rank);
+    device_rank me = {};
+    me.pair = pair;
+    me.leads_pair = rank % 2 == 0;
+    int devices = 0;
+    if (!EXPECT_CUDA(cudaGetDeviceCount(&devices)) || devices == 0) {
+        return;
+    }
+    me.rank = rank;
+    me.size = size;
+    me.device = rank % devices;
+    EXPECT_CUDA(cudaSetDevice(me.device));
+    if (!EXPECT_OK(ncclCommInitRank(&me.comm, size, id, rank))) {
+        return;
+    }
+    EXPECT_CUDA(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
+    me.properties = NCCL_COMM_PROPERTIES_INITIALIZER;
+    EXPECT_OK(ncclCommQueryProperties(me.comm, &me.properties));
+    test(me);
+    if (me.comm != nullptr) {
+        EXPECT_OK(ncclCommDestroy(me.comm));
+    }
+    EXPECT_CUDA(cudaStreamDestroy(me.stream));
+}
+
+// Body of one rank thread or rank process.
+template <device_test test> static void as_rank(int rank, int size)
+{
+    ncclUniqueId id;
+    if (rank == 0) {
+        EXPECT_OK(ncclGetUniqueId(&id));
+    }
+    ranks_broadcast(&id, sizeof id);
+    run_as_rank(rank, size, id, test);
+}
+
+struct rank_thread {
+    int rank, size;
+    ncclUniqueId id;
+    device_test test;
+    pthread_barrier_t *pair;
+};
+static inline void *rank_thread_main(void *argument)
+{
+    const rank_thread *mine = static_cast<rank_thread *>(argument);
+    run_as_rank(mine->rank, mine->size, mine->id, mine->test, mine->pair);
+    return nullptr;
+}
+
+// Body of a process of two ranks.
+template <device_test test> static void as_two_ranks(int process, int processes)
+{
+    ncclUniqueId id;
+    if (process == 0) {
+        EXPECT_OK(ncclGetUniqueId(&id));
+    }
+    ranks_broadcast(&id, sizeof id);
+    rank_thread both[2];
+    pthread_t thread;
+    pthread_barrier_t pair;
+    pthread_barrier_init(&pair, nullptr, 2);
+    for (int i = 0; i < 2; i++) {
+        both[i] = {2 * process + i, 2 * processes, id, test, &pair};
+    }
+    EXPECT_EQ(pthread_create(&thread, nullptr, rank_thread_main, &both[1]), 0);
+    rank_thread_main(&both[0]);
+    pthread_join(thread, nullptr);
+    pthread_barrier_destroy(&pair);
+}
+
+// All three ways; size is even.
+template <device_test test> static void run_all_ways(int size, int timeout_s)
+{
+    run_thread_ranks(size, as_rank<test>, timeout_s);
+    run_ranks(size, as_rank<test>, timeout_s);
+    run_ranks(size / 2, as_two_ranks<test>, timeout_s);
+}
+
+// Memory of this rank, registered as a window on all ranks.
+struct test_window {
+    char *memory;
+    size_t bytes;
+    ncclWindow_t handle;
+};
+static inline bool open_window(device_rank &me, size_t bytes, test_window *window)
+{
+    *window = {nullptr, bytes, nullptr};
+    bool good = EXPECT_OK(ncclMemAlloc((void **)&window->memory, bytes)) &&
+                EXPECT_OK(ncclCommWindowRegister(me.comm, window->memory, bytes, &window->handle,
+                                                 NCCL_WIN_COLL_SYMMETRIC));
+    return EXPECT(good && window->handle != nullptr);
+}
+static inline void close_window(device_rank &me, test_window *window)
+{
+    EXPECT_OK(ncclCommWindowDeregister(me.comm, window->handle));
+    EXPECT_OK(ncclMemFree(window->memory));
+}
+
+// A device communicator with LSA barriers, and multimem where the machine has it.
+static inline bool open_device_comm(device_rank &me, int lsa_barriers, ncclDevComm *device_comm)
+{
+    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    needs.lsaBarrierCount = lsa_barriers;
+    needs.lsaMultimem = me.properties.multimemSupport;
+    return EXPECT_OK(ncclDevCommCreate(me.comm, &needs, device_comm));
+}
+
+#endif

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# What the device headers refuse when a program is compiled, and that the text says what to use instead.
+#   refusals.sh COMPILER OPTIONS...      (tutticc, or nvcc with its -I options)
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+
+source=$(dirname "${BASH_SOURCE[0]}")/refusals.cu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# refuse CASE TARGET TEXT...: compiling CASE for TARGET fails and says every TEXT.
+compiler=("$@")
+refuse() {
+    local case=$1 target=$2 text
+    shift 2
+    if "${compiler[@]}" -std=c++17 -arch="$target" -DCASE="$case" -c "$source" -o "$work/out.o" >"$work/said" 2>&1; then
+        printf 'case %s for %s was compiled\n' "$case" "$target"
+        failed=1
+        return
+    fi
+    for text in "$@"; do
+        if ! grep -qF -- "$text" "$work/said"; then
+            printf 'case %s for %s does not say "%s":\n' "$case" "$target" "$text"
+            head -20 "$work/said"
+            failed=1
+        fi
+    done
+}
+
+if ! "${compiler[@]}" -std=c++17 -arch=sm_90 -DCASE=0 -c "$source" -o "$work/out.o" >"$work/said" 2>&1; then
+    printf 'case 0, which is right, was refused:\n'
+    head -20 "$work/said"
+    failed=1
+fi
+refuse 0 sm_80 "needs compute capability 9.0" "ncclGetLsaPointer"
+refuse 1 sm_90 "does not add 8-bit integers" "ncclGetLsaPointer"
+refuse 2 sm_90 "does not add 8-bit integers"
+refuse 3 sm_90 "use __half2"
+refuse 4 sm_90 "fp8" "__half"
+refuse 5 sm_90 "4, 8 or 16 bytes"
+refuse 6 sm_90 "4, 8 or 16 bytes"
+refuse 7 sm_90 "float, double, __half"
+refuse 8 sm_90 "not implemented yet: ncclGin"
+refuse 9 sm_90 "not implemented yet: ncclBarrierSession"
+refuse 10 sm_90 "not implemented yet: ncclLLA2ASession"
+refuse 11 sm_90 "not implemented yet: ncclLsaReduceSum"
+refuse 12 sm_90 "not implemented yet: ncclGinBarrierSession"
+refuse 13 sm_90 "not implemented yet: ncclGinFlush"
+[ "$failed" = 0 ] && printf 'refusals: 14 cases as expected\n'
+exit "$failed"
