@@ -53,6 +53,14 @@ template <typename T> struct row_place {
     bool packed; // everything is aligned for accesses of 16 bytes
 };
 
+// Elements of a row in shared memory. A thread handles the same ones in all functions of this file,
+// so that they need no barrier between them.
+struct held_segment {
+    float *x;
+    size_t count;
+    bool packed; // whole packs first, then single elements
+};
+
 // Calls f<n>(first) for groups of ranks that together are ranks 0 .. count: eight at a time, so
 // that as many loads are on their way at once.
 #define TUTTI_FOR_RANK_GROUPS(count, f)                                                            \
@@ -78,11 +86,11 @@ template <typename T> struct row_place {
         first += take;                                                                             \
     }
 
-// x[0 .. count) (+)= the elements of `ranks` ranks from `first` on, in rank order, starting at byte
-// `offset` of the window. A thread handles the same elements in all functions of this file.
+// x (+)= the elements of `ranks` ranks from `first` on, in rank order, which start at byte `offset`
+// of the window.
 template <int ranks, typename T>
-__device__ __forceinline__ void sum_ranks(float *x, ncclWindow_t window, size_t offset, int first,
-                                          size_t count, bool packed)
+__device__ __forceinline__ void sum_ranks(const held_segment &held, ncclWindow_t window,
+                                          size_t offset, int first)
 {
     const T *from[ranks];
     TUTTI_UNROLL
@@ -90,7 +98,8 @@ __device__ __forceinline__ void sum_ranks(float *x, ncclWindow_t window, size_t 
         from[r] = reinterpret_cast<const T *>(ncclGetLsaPointer(window, offset, first + r));
     }
     constexpr int size = pack_size<T>;
-    size_t packs = packed ? count / size : 0;
+    float *x = held.x;
+    size_t packs = held.packed ? held.count / size : 0;
     for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
         pack<T> value[ranks];
         float sum[size];
@@ -120,7 +129,7 @@ __device__ __forceinline__ void sum_ranks(float *x, ncclWindow_t window, size_t 
             x[p * size + k] = sum[k];
         }
     }
-    for (size_t i = packs * size + threadIdx.x; i < count; i += blockDim.x) {
+    for (size_t i = packs * size + threadIdx.x; i < held.count; i += blockDim.x) {
         float sum = to_float(from[0][i]);
         if (first != 0) {
             sum = __fadd_rn(x[i], sum);
@@ -133,13 +142,23 @@ __device__ __forceinline__ void sum_ranks(float *x, ncclWindow_t window, size_t 
     }
 }
 
+// x = the sum over all ranks of the LSA team.
+template <typename T>
+__device__ __forceinline__ void sum_all(const held_segment &held, ncclWindow_t window,
+                                        size_t offset, int count)
+{
+#define SUM(n) sum_ranks<n, T>(held, window, offset, first)
+    TUTTI_FOR_RANK_GROUPS(count, SUM)
+#undef SUM
+}
+
 // The same by multicast; what is no whole pack is summed by plain loads.
 template <typename T>
-__device__ __forceinline__ void sum_multimem(float *x, ncclWindow_t window, size_t offset,
-                                             size_t count, bool packed, const ncclDevComm &comm)
+__device__ __forceinline__ void sum_multimem(const held_segment &held, ncclWindow_t window,
+                                             size_t offset, const ncclDevComm &comm)
 {
     constexpr int size = pack_size<T>;
-    size_t packs = packed ? count / size : 0;
+    size_t packs = held.packed ? held.count / size : 0;
     if (packs > 0) {
         const T *from =
             reinterpret_cast<const T *>(ncclGetLsaMultimemPointer(window, offset, comm));
@@ -147,26 +166,24 @@ __device__ __forceinline__ void sum_multimem(float *x, ncclWindow_t window, size
             pack<T> value = multimem_sum(from + p * size);
             TUTTI_UNROLL
             for (int k = 0; k < size; k++) {
-                x[p * size + k] = to_float(value.element[k]);
+                held.x[p * size + k] = to_float(value.element[k]);
             }
         }
     }
     size_t done = packs * size;
-    if (done < count) {
-        float *rest = x + done;
-        offset += done * sizeof(T);
-#define SUM(n) sum_ranks<n, T>(rest, window, offset, first, count - done, false)
-        TUTTI_FOR_RANK_GROUPS(comm.lsaSize, SUM)
-#undef SUM
+    if (done < held.count) {
+        held_segment rest = {held.x + done, held.count - done, false};
+        sum_all<T>(rest, window, offset + done * sizeof(T), comm.lsaSize);
     }
 }
 
 // x += residual, and zeros up to the next multiple of 4.
 template <typename T>
-__device__ __forceinline__ void finish_sum(float *x, const T *residual, size_t count, bool packed)
+__device__ __forceinline__ void finish_sum(const held_segment &held, const T *residual)
 {
     constexpr int size = pack_size<T>;
-    size_t packs = packed ? count / size : 0;
+    float *x = held.x;
+    size_t count = held.count, packs = held.packed ? count / size : 0;
     if (residual != nullptr) {
         for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
             pack<T> value = load_pack(residual + p * size);
@@ -184,7 +201,7 @@ __device__ __forceinline__ void finish_sum(float *x, const T *residual, size_t c
     }
 }
 
-// round(x * scale (* gamma)) of one pack that starts at element i.
+// round(x * scale (* gamma)) of the pack that starts at element i.
 template <typename T>
 __device__ __forceinline__ pack<T> normal_pack(const float *x, float scale, const T *gamma,
                                                size_t i)
@@ -219,9 +236,8 @@ __device__ __forceinline__ T normal_one(const float *x, float scale, const T *ga
 
 // Stores the normalised elements to `ranks` ranks from `first` on.
 template <int ranks, typename T>
-__device__ __forceinline__ void store_ranks(const float *x, float scale, const T *gamma,
-                                            ncclWindow_t window, size_t offset, int first,
-                                            size_t begin, size_t count, bool packed)
+__device__ __forceinline__ void store_ranks(const held_segment &held, float scale, const T *gamma,
+                                            ncclWindow_t window, size_t offset, int first)
 {
     T *to[ranks];
     TUTTI_UNROLL
@@ -229,16 +245,16 @@ __device__ __forceinline__ void store_ranks(const float *x, float scale, const T
         to[r] = reinterpret_cast<T *>(ncclGetLsaPointer(window, offset, first + r));
     }
     constexpr int size = pack_size<T>;
-    size_t packs = packed ? count / size : 0;
+    size_t packs = held.packed ? held.count / size : 0;
     for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
-        pack<T> value = normal_pack(x, scale, gamma, p * size);
+        pack<T> value = normal_pack(held.x, scale, gamma, p * size);
         TUTTI_UNROLL
         for (int r = 0; r < ranks; r++) {
             store_pack(to[r] + p * size, value);
         }
     }
-    for (size_t i = begin + packs * size + threadIdx.x; i < count; i += blockDim.x) {
-        T value = normal_one(x, scale, gamma, i);
+    for (size_t i = packs * size + threadIdx.x; i < held.count; i += blockDim.x) {
+        T value = normal_one(held.x, scale, gamma, i);
         TUTTI_UNROLL
         for (int r = 0; r < ranks; r++) {
             to[r][i] = value;
@@ -247,75 +263,78 @@ __device__ __forceinline__ void store_ranks(const float *x, float scale, const T
 }
 
 template <typename T>
-__device__ __forceinline__ void store_multimem(const float *x, float scale, const T *gamma,
-                                               ncclWindow_t window, size_t offset, size_t count,
-                                               bool packed, const ncclDevComm &comm)
+__device__ __forceinline__ void store_all(const held_segment &held, float scale, const T *gamma,
+                                          ncclWindow_t window, size_t offset, int count)
+{
+#define STORE(n) store_ranks<n, T>(held, scale, gamma, window, offset, first)
+    TUTTI_FOR_RANK_GROUPS(count, STORE)
+#undef STORE
+}
+
+template <typename T>
+__device__ __forceinline__ void store_multimem(const held_segment &held, float scale,
+                                               const T *gamma, ncclWindow_t window, size_t offset,
+                                               const ncclDevComm &comm)
 {
     constexpr int size = pack_size<T>;
-    size_t packs = packed ? count / size : 0;
+    size_t packs = held.packed ? held.count / size : 0;
     if (packs > 0) {
         T *to = reinterpret_cast<T *>(ncclGetLsaMultimemPointer(window, offset, comm));
         for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
-            multimem_store(to + p * size, normal_pack(x, scale, gamma, p * size));
+            multimem_store(to + p * size, normal_pack(held.x, scale, gamma, p * size));
         }
     }
-    if (packs * size < count) {
-#define STORE(n)                                                                                   \
-    store_ranks<n, T>(x, scale, gamma, window, offset, first, packs * size, count, false)
-        TUTTI_FOR_RANK_GROUPS(comm.lsaSize, STORE)
-#undef STORE
+    size_t done = packs * size;
+    if (done < held.count) {
+        held_segment rest = {held.x + done, held.count - done, false};
+        store_all<T>(rest, scale, gamma == nullptr ? nullptr : gamma + done, window,
+                     offset + done * sizeof(T), comm.lsaSize);
     }
 }
 
 // residual_out = round(x).
 template <typename T>
-__device__ __forceinline__ void store_residual(T *to, const float *x, size_t count, bool packed)
+__device__ __forceinline__ void store_residual(const held_segment &held, T *to)
 {
     constexpr int size = pack_size<T>;
-    size_t packs = packed ? count / size : 0;
+    size_t packs = held.packed ? held.count / size : 0;
     for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
-        store_pack(to + p * size, normal_pack<T>(x, 1.0f, nullptr, p * size));
+        store_pack(to + p * size, normal_pack<T>(held.x, 1.0f, nullptr, p * size));
     }
-    for (size_t i = packs * size + threadIdx.x; i < count; i += blockDim.x) {
-        from_float(&to[i], x[i]);
+    for (size_t i = packs * size + threadIdx.x; i < held.count; i += blockDim.x) {
+        from_float(&to[i], held.x[i]);
     }
 }
 
-// One segment of a row into shared memory: elements begin .. begin + count.
+// One segment of a row, from element `begin` on, into shared memory.
 template <typename T, bool multimem>
-__device__ __forceinline__ void load_segment(float *x, const rmsnorm_arguments &args,
-                                             const row_place<T> &row, size_t begin, size_t count,
-                                             const ncclDevComm &comm)
+__device__ __forceinline__ void load_segment(const held_segment &held,
+                                             const rmsnorm_arguments &args, const row_place<T> &row,
+                                             size_t begin, const ncclDevComm &comm)
 {
     size_t offset = row.input + begin * sizeof(T);
     if (multimem) {
-        sum_multimem<T>(x, args.input, offset, count, row.packed, comm);
+        sum_multimem<T>(held, args.input, offset, comm);
     } else {
-#define SUM(n) sum_ranks<n, T>(x, args.input, offset, first, count, row.packed)
-        TUTTI_FOR_RANK_GROUPS(comm.lsaSize, SUM)
-#undef SUM
+        sum_all<T>(held, args.input, offset, comm.lsaSize);
     }
-    const T *residual = row.residual == nullptr ? nullptr : row.residual + begin;
-    finish_sum<T>(x, residual, count, row.packed);
+    finish_sum<T>(held, row.residual == nullptr ? nullptr : row.residual + begin);
 }
 
 template <typename T, bool multimem>
 __device__ __forceinline__ void
-store_segment(const float *x, float scale, const rmsnorm_arguments &args, const row_place<T> &row,
-              size_t begin, size_t count, const ncclDevComm &comm)
+store_segment(const held_segment &held, float scale, const rmsnorm_arguments &args,
+              const row_place<T> &row, size_t begin, const ncclDevComm &comm)
 {
     size_t offset = row.output + begin * sizeof(T);
     const T *gamma = row.gamma == nullptr ? nullptr : row.gamma + begin;
     if (multimem) {
-        store_multimem<T>(x, scale, gamma, args.output, offset, count, row.packed, comm);
+        store_multimem<T>(held, scale, gamma, args.output, offset, comm);
     } else {
-#define STORE(n)                                                                                   \
-    store_ranks<n, T>(x, scale, gamma, args.output, offset, first, 0, count, row.packed)
-        TUTTI_FOR_RANK_GROUPS(comm.lsaSize, STORE)
-#undef STORE
+        store_all<T>(held, scale, gamma, args.output, offset, comm.lsaSize);
     }
     if (row.residual_out != nullptr) {
-        store_residual(row.residual_out + begin, x, count, row.packed);
+        store_residual<T>(held, row.residual_out + begin);
     }
 }
 
@@ -325,15 +344,16 @@ template <typename T, bool multimem>
 __device__ __forceinline__ void norm_row(float *x, norm_sums *sums, const rmsnorm_arguments &args,
                                          const row_place<T> &row, const ncclDevComm &comm)
 {
-    size_t begin = 0, count;
+    held_segment held = {x, 0, row.packed};
+    size_t begin = 0;
     TUTTI_MARK("reduce");
     for (;; begin += args.segment) {
-        count = args.hidden - begin < args.segment ? args.hidden - begin : args.segment;
-        load_segment<T, multimem>(x, args, row, begin, count, comm);
+        held.count = args.hidden - begin < args.segment ? args.hidden - begin : args.segment;
+        load_segment<T, multimem>(held, args, row, begin, comm);
         __syncthreads();
-        add_squares(sums, x, count, begin == 0);
+        add_squares(sums, x, held.count, begin == 0);
         __syncthreads();
-        if (begin + count == args.hidden) {
+        if (begin + held.count == args.hidden) {
             break;
         }
     }
@@ -341,14 +361,14 @@ __device__ __forceinline__ void norm_row(float *x, norm_sums *sums, const rmsnor
     float scale = norm_scale(fold_squares(sums), args.hidden, args.eps);
     TUTTI_MARK("gather");
     for (;;) {
-        store_segment<T, multimem>(x, scale, args, row, begin, count, comm);
+        store_segment<T, multimem>(held, scale, args, row, begin, comm);
         if (begin == 0) {
             break;
         }
         begin -= args.segment;
-        count = args.segment;
+        held.count = args.segment;
         __syncthreads(); // a full segment is shared out otherwise than the last one
-        load_segment<T, multimem>(x, args, row, begin, count, comm);
+        load_segment<T, multimem>(held, args, row, begin, comm);
     }
 }
 
