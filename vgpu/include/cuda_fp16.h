@@ -44,6 +44,15 @@ extern "C++" {
 
 } // extern "C++"
 
+// Numbers by name.
+#define CUDART_ZERO_FP16       __ushort_as_half(0x0000)
+#define CUDART_NEG_ZERO_FP16   __ushort_as_half(0x8000)
+#define CUDART_ONE_FP16        __ushort_as_half(0x3c00)
+#define CUDART_MIN_DENORM_FP16 __ushort_as_half(0x0001)
+#define CUDART_MAX_NORMAL_FP16 __ushort_as_half(0x7bff)
+#define CUDART_INF_FP16        __ushort_as_half(0x7c00)
+#define CUDART_NAN_FP16        __ushort_as_half(0x7fff)
+
 #ifndef CUDA_NO_HALF
 typedef __half half;
 typedef __half2 half2;

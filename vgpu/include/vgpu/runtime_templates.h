@@ -100,6 +100,19 @@ inline cudaError_t cudaEventCreate(cudaEvent_t *event, unsigned int flags)
     return ::cudaEventCreateWithFlags(event, flags);
 }
 
+// ---- Graphs ------------------------------------------------------------------------------------
+
+// The older form: there is no log and no failing node to report.
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t graph,
+                                        cudaGraphNode_t *failed_node, char *log, size_t log_bytes)
+{
+    if (failed_node)
+        *failed_node = nullptr;
+    if (log && log_bytes > 0)
+        *log = 0;
+    return ::cudaGraphInstantiate(executable, graph, 0ull);
+}
+
 // ---- Kernels -----------------------------------------------------------------------------------
 
 template <class T>

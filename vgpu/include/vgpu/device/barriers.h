@@ -67,6 +67,11 @@ VGPU_FUNCTION unsigned long long globaltimer(void)
     return vgpu_global_timer();
 }
 
+// Programmatic dependent launch: a kernel here starts after the one before it in its stream has
+// ended, so that what it depends on is complete, and there is nobody to tell early.
+VGPU_FUNCTION void cudaGridDependencySynchronize(void) {}
+VGPU_FUNCTION void cudaTriggerProgrammaticLaunchCompletion(void) {}
+
 [[noreturn]] VGPU_FUNCTION void __trap(void)
 {
     vgpu_fault(cudaErrorLaunchFailure, "__trap() was called");
