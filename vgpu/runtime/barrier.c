@@ -1,0 +1,124 @@
+// __syncthreads, its reducing forms, and named barriers.
+//
+// Threads that have ended count as arrived. The last to arrive makes the others ready and goes on:
+// one switch per thread and barrier. Compiled without the thread sanitizer, which is told.
+// SPDX-License-Identifier: Apache-2.0
+#include "block.h"
+#include "counts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifdef VGPU_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+#endif
+
+static void open_barrier(struct vgpu_block *block, struct vgpu_barrier *barrier)
+{
+    vgpu_thread_splice(&block->ready, &barrier->waiting);
+    barrier->last_count = barrier->count;
+    barrier->last_arrived = barrier->arrived;
+    barrier->count = 0;
+    barrier->arrived = 0;
+    block->barriers_open &= ~(1u << (barrier - block->barrier));
+    block->progress++;
+    if (__builtin_expect(vgpu_counting, 0)) {
+        vgpu_count_barrier(block->launch->operation.device);
+    }
+}
+
+void vgpu_barrier_thread_ended(struct vgpu_block *block)
+{
+    for (unsigned open = block->barriers_open; open; open &= open - 1) {
+        struct vgpu_barrier *barrier = &block->barrier[__builtin_ctz(open)];
+        if (barrier->expected == 0 && barrier->arrived == block->live) {
+            open_barrier(block, barrier);
+        }
+    }
+}
+
+// Outside kernels there is nobody to meet.
+static void refuse_on_host(const char *what)
+{
+    (void)fprintf(stderr, "vgpu: %s was called outside a kernel\n", what);
+    abort();
+}
+
+static inline void meet(struct vgpu_thread *thread, int id, unsigned expected, int predicate)
+{
+    struct vgpu_block *block = thread->block;
+    struct vgpu_barrier *barrier = &block->barrier[id];
+    if (barrier->arrived > 0 && barrier->expected != expected) {
+        vgpu_fault(cudaErrorLaunchFailure,
+                   "barrier %d: this thread expects %u threads, those that wait %u (0: the block)",
+                   id, expected, barrier->expected);
+    }
+#ifdef VGPU_THREAD_SANITIZER
+    __tsan_release(barrier);
+#endif
+    barrier->expected = expected;
+    barrier->count += predicate != 0;
+    barrier->arrived++;
+    if (barrier->arrived == (expected ? expected : block->live)) {
+        open_barrier(block, barrier);
+    } else {
+        block->barriers_open |= 1u << id;
+        thread->state = VGPU_THREAD_AT_BARRIER;
+        thread->barrier = (unsigned char)id;
+        vgpu_thread_append(&barrier->waiting, thread);
+        vgpu_thread_wait(thread);
+        thread->state = VGPU_THREAD_RUNNABLE;
+    }
+#ifdef VGPU_THREAD_SANITIZER
+    __tsan_acquire(barrier);
+#endif
+}
+
+static inline struct vgpu_barrier *meet_all(const char *what, int predicate)
+{
+    struct vgpu_thread *thread = vgpu_current_thread;
+    if (__builtin_expect(!thread, 0)) {
+        refuse_on_host(what);
+    }
+    meet(thread, 0, 0, predicate);
+    return &thread->block->barrier[0];
+}
+
+void vgpu_syncthreads(void)
+{
+    (void)meet_all("__syncthreads", 0);
+}
+
+int vgpu_syncthreads_count(int predicate)
+{
+    return meet_all("__syncthreads_count", predicate)->last_count;
+}
+
+int vgpu_syncthreads_and(int predicate)
+{
+    struct vgpu_barrier *barrier = meet_all("__syncthreads_and", predicate);
+    return barrier->last_count == (int)barrier->last_arrived;
+}
+
+int vgpu_syncthreads_or(int predicate)
+{
+    return meet_all("__syncthreads_or", predicate)->last_count > 0;
+}
+
+void vgpu_barrier_sync(int id, unsigned threads)
+{
+    struct vgpu_thread *thread = vgpu_current_thread;
+    if (!thread) {
+        refuse_on_host("barrier.sync");
+        return;
+    }
+    if (id < 0 || id >= VGPU_BARRIERS) {
+        vgpu_fault(cudaErrorLaunchFailure, "barrier %d: there are barriers 0 to %d", id,
+                   VGPU_BARRIERS - 1);
+    }
+    if (threads % VGPU_WARP_THREADS != 0 || threads > VGPU_BLOCK_THREADS) {
+        vgpu_fault(cudaErrorLaunchFailure,
+                   "barrier %d of %u threads: must be a multiple of 32, at most 1024", id, threads);
+    }
+    meet(thread, id, threads, 0);
+}

@@ -1,0 +1,392 @@
+// Running a block: its threads switch among themselves, and to the worker when none can run.
+//
+// Compiled without the thread sanitizer, which is told of every switch instead. The built-in
+// variables are set at each switch: threadIdx by the thread, the others by the block's turn.
+// SPDX-License-Identifier: Apache-2.0
+#include "block.h"
+
+#include "vgpu/device_runtime.h"
+
+#include <stdlib.h>
+
+#ifdef VGPU_ADDRESS_SANITIZER
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef VGPU_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+enum { KEEPS_STACKS = true, NO_SYNC = 1 }; // every thread of a block has a fiber of its own
+#else
+enum { KEEPS_STACKS = false };
+#endif
+
+enum { OVERFLOW_MARGIN_BYTES = 1024 };
+
+__thread uint3 threadIdx;
+__thread uint3 blockIdx;
+__thread dim3 blockDim;
+__thread dim3 gridDim;
+__thread struct vgpu_thread *vgpu_current_thread;
+
+// ---- Switching
+// -----------------------------------------------------------------------------------
+
+static inline void set_current(struct vgpu_worker *worker, struct vgpu_thread *thread)
+{
+    vgpu_current_thread = thread;
+    threadIdx = thread->index;
+    unsigned switches = atomic_load_explicit(&worker->switches, memory_order_relaxed);
+    atomic_store_explicit(&worker->switches, switches + 1, memory_order_relaxed);
+}
+
+// After a context was entered again, on its own stack.
+static inline void arrived(void *fake_stack, struct vgpu_worker *from_worker)
+{
+#ifdef VGPU_ADDRESS_SANITIZER
+    const void *bottom;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(fake_stack, &bottom, &bytes);
+    if (from_worker) {
+        from_worker->stack_bottom = bottom;
+        from_worker->stack_bytes = bytes;
+    }
+#else
+    (void)fake_stack;
+    (void)from_worker;
+#endif
+}
+
+// Before a switch to `thread`. fake_stack: where the address sanitizer leaves the running
+// context's; NULL: that context is over.
+static inline void leave_for_thread(struct vgpu_thread *thread, void **fake_stack)
+{
+#ifdef VGPU_ADDRESS_SANITIZER
+    __sanitizer_start_switch_fiber(fake_stack, thread->stack->low, thread->stack->bytes);
+#else
+    (void)fake_stack;
+#endif
+#ifdef VGPU_THREAD_SANITIZER
+    __tsan_switch_to_fiber(thread->stack->tsan_fiber, NO_SYNC);
+#endif
+    (void)thread;
+}
+
+static inline void leave_for_worker(struct vgpu_worker *worker, void **fake_stack)
+{
+#ifdef VGPU_ADDRESS_SANITIZER
+    __sanitizer_start_switch_fiber(fake_stack, worker->stack_bottom, worker->stack_bytes);
+#else
+    (void)fake_stack;
+#endif
+#ifdef VGPU_THREAD_SANITIZER
+    __tsan_switch_to_fiber(worker->tsan_fiber, NO_SYNC);
+#endif
+    (void)worker;
+}
+
+static inline void *fake_stack_of(struct vgpu_thread *thread)
+{
+#ifdef VGPU_ADDRESS_SANITIZER
+    return thread->fake_stack;
+#else
+    (void)thread;
+    return NULL;
+#endif
+}
+
+static inline void **fake_stack_slot(struct vgpu_thread *thread)
+{
+#ifdef VGPU_ADDRESS_SANITIZER
+    return &thread->fake_stack;
+#else
+    (void)thread;
+    return NULL;
+#endif
+}
+
+void vgpu_fault_leave(struct vgpu_worker *worker)
+{
+    worker->fault.thread = vgpu_current_thread;
+    leave_for_worker(worker, NULL);
+    vgpu_context_jump(&worker->context);
+}
+
+// ---- Threads
+// -------------------------------------------------------------------------------------
+
+static void run_thread(void *argument);
+
+// The next thread of the block that has not begun, made ready to run on `stack`.
+static struct vgpu_thread *begin_thread(struct vgpu_block *block, struct vgpu_stack *stack)
+{
+    struct vgpu_thread *thread = &block->thread[block->started];
+    const dim3 size = block->launch->block;
+    thread->block = block;
+    thread->stack = stack;
+    thread->index = block->next_index;
+    thread->linear = (unsigned short)block->started;
+    thread->state = VGPU_THREAD_RUNNABLE;
+    block->started++;
+    if (++block->next_index.x == size.x) {
+        block->next_index.x = 0;
+        if (++block->next_index.y == size.y) {
+            block->next_index.y = 0;
+            block->next_index.z++;
+        }
+    }
+    return thread;
+}
+
+// The next thread that can run, with a stack; NULL: none can now.
+static inline struct vgpu_thread *next_thread(struct vgpu_block *block)
+{
+    struct vgpu_thread *thread = block->ready.first;
+    if (thread) {
+        block->ready.first = thread->next;
+        return thread;
+    }
+    if (block->started == block->thread_count) {
+        return NULL;
+    }
+    struct vgpu_worker *worker = block->worker;
+    struct vgpu_stack *stack = vgpu_stack_take(&worker->stacks, block->launch->stack_class);
+    if (!stack) {
+        worker->out_of_stacks = true;
+        return NULL;
+    }
+    thread = begin_thread(block, stack);
+    vgpu_context_make(&thread->context, stack->top, (size_t)(stack->top - stack->low), run_thread,
+                      thread);
+#ifdef VGPU_ADDRESS_SANITIZER
+    thread->fake_stack = NULL;
+#endif
+    return thread;
+}
+
+void vgpu_thread_wait(struct vgpu_thread *thread)
+{
+    struct vgpu_block *block = thread->block;
+    struct vgpu_worker *worker = block->worker;
+    if (__builtin_expect((uintptr_t)__builtin_frame_address(0) <
+                             (uintptr_t)thread->stack->low + OVERFLOW_MARGIN_BYTES,
+                         0)) {
+        worker->fault.kind = VGPU_FAULT_OVERFLOW;
+        vgpu_fault_leave(worker);
+    }
+    struct vgpu_thread *next = next_thread(block);
+    if (next == thread) {
+        return; // it was ready again already
+    }
+    if (next) {
+        leave_for_thread(next, fake_stack_slot(thread));
+        set_current(worker, next);
+        vgpu_context_switch(&thread->context, &next->context);
+    } else {
+        leave_for_worker(worker, fake_stack_slot(thread));
+        vgpu_context_switch(&thread->context, &worker->context);
+    }
+    arrived(fake_stack_of(thread), NULL);
+}
+
+static void retire_stack(struct vgpu_worker *worker, struct vgpu_stack *stack)
+{
+    if (worker->retired) {
+        vgpu_stack_give(&worker->stacks, worker->retired, false);
+    }
+    worker->retired = stack;
+}
+
+static void end_thread(struct vgpu_thread *thread)
+{
+    struct vgpu_block *block = thread->block;
+    if (vgpu_stack_overflowed(thread->stack)) {
+        block->worker->fault.kind = VGPU_FAULT_OVERFLOW;
+        vgpu_fault_leave(block->worker);
+    }
+    thread->state = VGPU_THREAD_ENDED;
+    block->live--;
+    block->progress++;
+    vgpu_warp_thread_ended(block, thread);
+    if (block->barriers_open) {
+        vgpu_barrier_thread_ended(block);
+    }
+}
+
+// A fiber: runs threads of a block one after the other, as long as they end without waiting.
+static void run_thread(void *argument)
+{
+    struct vgpu_thread *thread = argument;
+    struct vgpu_block *block = thread->block;
+    struct vgpu_worker *worker = block->worker;
+    arrived(NULL, thread == &block->thread[0] ? worker : NULL);
+    for (;;) {
+#ifdef VGPU_THREAD_SANITIZER
+        __tsan_acquire(block->launch);
+#endif
+        vgpu_launch_run_thread(block->launch, block->number);
+#ifdef VGPU_THREAD_SANITIZER
+        __tsan_release(&block->launch->unfinished);
+#endif
+        end_thread(thread);
+        if (KEEPS_STACKS || block->ready.first || block->started == block->thread_count) {
+            break;
+        }
+        struct vgpu_stack *stack = thread->stack;
+        thread->stack = NULL;
+        thread = begin_thread(block, stack);
+        set_current(worker, thread);
+    }
+    if (!KEEPS_STACKS) {
+        retire_stack(worker, thread->stack);
+        thread->stack = NULL;
+    }
+    struct vgpu_thread *next = next_thread(block);
+    if (next) {
+        leave_for_thread(next, NULL);
+        set_current(worker, next);
+        vgpu_context_jump(&next->context);
+    }
+    leave_for_worker(worker, NULL);
+    vgpu_context_jump(&worker->context);
+}
+
+// ---- Blocks
+// --------------------------------------------------------------------------------------
+
+static struct vgpu_block *take_spare(struct vgpu_worker *worker, unsigned threads)
+{
+    for (struct vgpu_block **link = &worker->spare; *link; link = &(*link)->next) {
+        struct vgpu_block *block = *link;
+        if (block->thread_capacity >= threads) {
+            *link = block->next;
+            return block;
+        }
+    }
+    unsigned capacity = 1;
+    while (capacity < threads) {
+        capacity *= 2;
+    }
+    struct vgpu_block *block = calloc(1, sizeof(*block));
+    struct vgpu_thread *thread = aligned_alloc(64, (capacity * sizeof(*thread) + 63) / 64 * 64);
+    if (!block || !thread) {
+        free(block);
+        free(thread);
+        return NULL;
+    }
+    block->thread = thread;
+    block->thread_capacity = capacity;
+    return block;
+}
+
+static void give_spare(struct vgpu_worker *worker, struct vgpu_block *block)
+{
+    block->next = worker->spare;
+    worker->spare = block;
+}
+
+struct vgpu_block *vgpu_block_begin(struct vgpu_worker *worker, struct vgpu_launch *launch,
+                                    uint64_t number)
+{
+    struct vgpu_block *block = take_spare(worker, launch->threads);
+    if (!block) {
+        return NULL;
+    }
+    block->launch = launch;
+    block->worker = worker;
+    block->name = launch->name;
+    block->launch_serial = launch->serial;
+    block->device = launch->operation.device->ordinal;
+    block->number = number;
+    block->index.x = (unsigned)(number % launch->grid.x);
+    block->index.y = (unsigned)(number / launch->grid.x % launch->grid.y);
+    block->index.z = (unsigned)(number / launch->grid.x / launch->grid.y);
+    block->thread_count = launch->threads;
+    block->live = launch->threads;
+    block->started = 0;
+    block->next_index = (uint3){0, 0, 0};
+    block->ready.first = NULL;
+    block->yielded.first = NULL;
+    block->barriers_open = 0;
+    block->site_count = 0;
+    block->arena_used = 0;
+    block->phase = NULL;
+    for (int i = 0; i < VGPU_BARRIERS; i++) {
+        block->barrier[i] = (struct vgpu_barrier){0};
+    }
+    vgpu_warp_begin(block);
+    if (!vgpu_shared_begin(block)) {
+        give_spare(worker, block);
+        return NULL;
+    }
+    return block;
+}
+
+void vgpu_block_turn(struct vgpu_worker *worker, struct vgpu_block *block)
+{
+    struct vgpu_launch *launch = block->launch;
+    vgpu_thread_splice(&block->ready, &block->yielded);
+    worker->out_of_stacks = false;
+    struct vgpu_thread *next = next_thread(block);
+    if (!next) {
+        return;
+    }
+    atomic_store_explicit(&worker->in_block, block, memory_order_relaxed);
+    vgpu_running_device = launch->operation.device;
+    blockIdx = block->index;
+    blockDim = launch->block;
+    gridDim = launch->grid;
+#ifdef VGPU_ADDRESS_SANITIZER
+    leave_for_thread(next, &worker->fake_stack);
+    set_current(worker, next);
+    vgpu_context_switch(&worker->context, &next->context);
+    arrived(worker->fake_stack, NULL);
+#else
+    leave_for_thread(next, NULL);
+    set_current(worker, next);
+    vgpu_context_switch(&worker->context, &next->context);
+#endif
+    vgpu_current_thread = NULL;
+    vgpu_running_device = NULL;
+    atomic_store_explicit(&worker->in_block, NULL, memory_order_relaxed);
+}
+
+bool vgpu_block_is_stuck(const struct vgpu_block *block)
+{
+    return block->live > 0 && !block->ready.first && !block->yielded.first &&
+           block->started == block->thread_count;
+}
+
+void vgpu_block_end(struct vgpu_worker *worker, struct vgpu_block *block)
+{
+    vgpu_trace_block_end(block);
+    if (worker->retired) {
+        vgpu_stack_give(&worker->stacks, worker->retired, false);
+        worker->retired = NULL;
+    }
+    for (unsigned i = 0; (block->live > 0 || KEEPS_STACKS) && i < block->started; i++) {
+        struct vgpu_thread *thread = &block->thread[i];
+        if (thread->stack) {
+            vgpu_stack_give(&worker->stacks, thread->stack, thread->state != VGPU_THREAD_ENDED);
+            thread->stack = NULL;
+        }
+    }
+    block->launch = NULL;
+    give_spare(worker, block);
+}
+
+// ---- What kernels call
+// ---------------------------------------------------------------------------
+
+bool vgpu_in_kernel(void)
+{
+    return vgpu_current_thread != NULL;
+}
+
+void vgpu_yield(void)
+{
+    struct vgpu_thread *thread = vgpu_current_thread;
+    if (!thread) {
+        return;
+    }
+    vgpu_thread_append(&thread->block->yielded, thread);
+    vgpu_thread_wait(thread);
+}

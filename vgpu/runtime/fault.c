@@ -1,0 +1,314 @@
+// Kernels that fail: what is printed, what sticks to the device, and how a fiber is left for good.
+//
+// A fault ends the fiber that met it: its record goes to the worker, which says it and drops the
+// launch. A signal's handler only redirects the machine thread to the worker's context, so nothing
+// but that runs inside the handler. Under the address and thread sanitizers signals are theirs.
+// SPDX-License-Identifier: Apache-2.0
+#include "block.h"
+#include "error.h"
+#include "memory.h"
+
+#include "cuda_runtime_api.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#if !defined(VGPU_ADDRESS_SANITIZER) && !defined(VGPU_THREAD_SANITIZER)
+#define CATCHES_SIGNALS 1
+#include <ucontext.h>
+#endif
+
+extern const char *__progname;
+
+// ---- Saying it
+// -----------------------------------------------------------------------------------
+
+enum { PLACE_BYTES = 256 };
+
+// "device 3: kernel f (a.cu:12): block (0,0,0): thread (31,0,0)"; without thread where NULL.
+static void describe_place(char *out, size_t bytes, const struct vgpu_launch *launch,
+                           const struct vgpu_block *block, const struct vgpu_thread *thread)
+{
+    int used = snprintf(out, bytes, "device %d: %s%s", launch->operation.device->ordinal,
+                        launch->task ? "" : "kernel ", launch->name);
+    const struct vgpu_kernel *kernel = launch->kernel;
+    if (kernel && kernel->file && (size_t)used < bytes) {
+        used += snprintf(out + used, bytes - (size_t)used, " (%s:%d)", kernel->file, kernel->line);
+    }
+    if (block && (size_t)used < bytes) {
+        used += snprintf(out + used, bytes - (size_t)used, ": block (%u,%u,%u)", block->index.x,
+                         block->index.y, block->index.z);
+    }
+    if (thread && (size_t)used < bytes) {
+        (void)snprintf(out + used, bytes - (size_t)used, ": thread (%u,%u,%u)", thread->index.x,
+                       thread->index.y, thread->index.z);
+    }
+}
+
+// Only a launch's first fault is said: the others follow from it.
+static void fail(struct vgpu_launch *launch, const struct vgpu_block *block,
+                 const struct vgpu_thread *thread, cudaError_t error, const char *text)
+{
+    if (atomic_exchange(&launch->failed, true)) {
+        return;
+    }
+    char place[PLACE_BYTES];
+    describe_place(place, sizeof(place), launch, block, thread);
+    vgpu_say("%s: %s (%s)", place, text, cudaGetErrorName(error));
+    vgpu_device_fail(launch->operation.device, error);
+}
+
+void vgpu_fault_launch(struct vgpu_launch *launch, cudaError_t error, const char *format, ...)
+{
+    char text[sizeof(((struct vgpu_fault_record *)0)->text)];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    fail(launch, NULL, NULL, error, text);
+}
+
+static bool out_of_stack(const struct vgpu_fault_record *fault)
+{
+    const struct vgpu_thread *thread = fault->thread;
+    if (fault->kind == VGPU_FAULT_OVERFLOW) {
+        return true;
+    }
+    if (fault->kind != VGPU_FAULT_SIGNAL || !thread || !thread->stack) {
+        return false;
+    }
+    uintptr_t low = (uintptr_t)thread->stack->low;
+    return fault->stack_pointer < low || fault->stack_pointer - low > thread->stack->bytes ||
+           low - fault->address < thread->stack->bytes;
+}
+
+static cudaError_t describe_signal(const struct vgpu_fault_record *fault, char *text, size_t bytes)
+{
+    switch (fault->signal) {
+    case SIGFPE:
+        (void)snprintf(text, bytes, "integer division by zero, or its result does not fit");
+        return cudaErrorLaunchFailure;
+    case SIGILL:
+    case SIGTRAP:
+        (void)snprintf(text, bytes, "a trap instruction");
+        return cudaErrorLaunchFailure;
+    default:
+        break;
+    }
+    if (fault->signal == SIGSEGV && fault->signal_code == SI_KERNEL) {
+        (void)snprintf(text, bytes,
+                       "a vector access that is not aligned to its size, or an address "
+                       "that cannot exist");
+        return cudaErrorMisalignedAddress;
+    }
+    struct vgpu_memory_range range = vgpu_memory_find((const void *)fault->address);
+    if (range.kind == VGPU_MEMORY_MULTICAST) {
+        (void)snprintf(text, bytes,
+                       "an ordinary access to address 0x%lx, which is a multicast address: only "
+                       "multimem instructions may use it",
+                       (unsigned long)fault->address);
+    } else {
+        (void)snprintf(text, bytes, "an illegal memory access to address 0x%lx%s",
+                       (unsigned long)fault->address,
+                       fault->signal == SIGBUS ? " (beyond the end of what is mapped there)" : "");
+    }
+    return cudaErrorIllegalAddress;
+}
+
+void vgpu_fault_report(struct vgpu_worker *worker, struct vgpu_block *block)
+{
+    struct vgpu_fault_record *fault = &worker->fault;
+    char text[sizeof(fault->text)];
+    cudaError_t error = cudaErrorLaunchFailure;
+    if (out_of_stack(fault)) {
+        (void)snprintf(text, sizeof(text),
+                       "the thread's stack of %zu bytes overflowed; "
+                       "cudaDeviceSetLimit(cudaLimitStackSize, bytes) raises it",
+                       fault->thread && fault->thread->stack ? fault->thread->stack->bytes : 0);
+    } else if (fault->kind == VGPU_FAULT_SIGNAL) {
+        error = describe_signal(fault, text, sizeof(text));
+    } else {
+        memcpy(text, fault->text, sizeof(text));
+        error = fault->error;
+    }
+    fail(block->launch, block, fault->thread, error, text);
+    fault->kind = VGPU_FAULT_NONE;
+    fault->thread = NULL;
+}
+
+// ---- Threads that wait for each other forever
+// ----------------------------------------------------
+
+static bool waits_alike(const struct vgpu_thread *a, const struct vgpu_thread *b)
+{
+    return a->state == b->state &&
+           (a->state != VGPU_THREAD_AT_BARRIER || a->barrier == b->barrier) &&
+           (a->state != VGPU_THREAD_AT_WARP || a->warp_mask == b->warp_mask);
+}
+
+static const char *name_wait(const struct vgpu_thread *thread, char *out, size_t bytes)
+{
+    if (thread->state == VGPU_THREAD_ENDED) {
+        return "have ended";
+    }
+    if (thread->state == VGPU_THREAD_AT_WARP) {
+        (void)snprintf(out, bytes, "wait in their warp for mask 0x%08x", thread->warp_mask);
+    } else if (thread->barrier == 0) {
+        return "wait at __syncthreads";
+    } else {
+        (void)snprintf(out, bytes, "wait at barrier %d", thread->barrier);
+    }
+    return out;
+}
+
+void vgpu_fault_diverged(struct vgpu_block *block)
+{
+    char text[sizeof(((struct vgpu_fault_record *)0)->text)];
+    size_t used = (size_t)snprintf(text, sizeof(text), "the block cannot go on: ");
+    unsigned first = 0;
+    while (first < block->thread_count && used < sizeof(text) - 80) {
+        unsigned last = first;
+        while (last + 1 < block->thread_count &&
+               waits_alike(&block->thread[first], &block->thread[last + 1])) {
+            last++;
+        }
+        char where[64];
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%sthreads %u-%u %s",
+                                 first ? ", " : "", first, last,
+                                 name_wait(&block->thread[first], where, sizeof(where)));
+        first = last + 1;
+    }
+    if (first < block->thread_count) {
+        (void)snprintf(text + used, sizeof(text) - used, ", ...");
+    }
+    fail(block->launch, block, NULL, cudaErrorLaunchFailure, text);
+}
+
+// ---- What kernels call
+// ---------------------------------------------------------------------------
+
+void vgpu_fault(cudaError_t error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    if (!vgpu_current_thread) {
+        (void)fputs("vgpu: outside a kernel: ", stderr);
+        (void)vfprintf(stderr, format, arguments);
+        (void)fputc('\n', stderr);
+        abort();
+    }
+    struct vgpu_worker *worker = vgpu_current_thread->block->worker;
+    worker->fault.kind = VGPU_FAULT_TEXT;
+    worker->fault.error = error;
+    (void)vsnprintf(worker->fault.text, sizeof(worker->fault.text), format, arguments);
+    va_end(arguments);
+    vgpu_fault_leave(worker);
+}
+
+void vgpu_assert_fail(const char *expression, const char *file, unsigned line, const char *function)
+{
+    if (!vgpu_current_thread) {
+        (void)fprintf(stderr, "%s: %s:%u: %s: Assertion `%s' failed.\n", __progname, file, line,
+                      function, expression);
+        abort();
+    }
+    vgpu_fault(cudaErrorAssert, "%s:%u: %s: Assertion `%s' failed", file, line, function,
+               expression);
+}
+
+// ---- Signals
+// -------------------------------------------------------------------------------------
+
+#ifdef CATCHES_SIGNALS
+
+static const int CAUGHT[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+enum { CAUGHT_COUNT = sizeof(CAUGHT) / sizeof(CAUGHT[0]) };
+
+static pthread_once_t install_once = PTHREAD_ONCE_INIT;
+static struct sigaction previous[CAUGHT_COUNT]; // constant after install_once
+
+// Not a kernel's: what was installed before us handles it; the default ends the process when the
+// instruction is tried again.
+static void pass_on(int signal, siginfo_t *info, void *context)
+{
+    for (int i = 0; i < CAUGHT_COUNT; i++) {
+        if (CAUGHT[i] != signal) {
+            continue;
+        }
+        if (previous[i].sa_flags & SA_SIGINFO) {
+            previous[i].sa_sigaction(signal, info, context);
+        } else if (previous[i].sa_handler != SIG_DFL && previous[i].sa_handler != SIG_IGN) {
+            previous[i].sa_handler(signal);
+        } else {
+            struct sigaction standard = {.sa_handler = SIG_DFL};
+            (void)sigaction(signal, &standard, NULL);
+        }
+        return;
+    }
+}
+
+static void handle(int signal, siginfo_t *info, void *context)
+{
+    struct vgpu_thread *thread = vgpu_current_thread;
+    if (!thread) {
+        pass_on(signal, info, context);
+        return;
+    }
+    struct vgpu_worker *worker = thread->block->worker;
+    worker->fault.kind = VGPU_FAULT_SIGNAL;
+    worker->fault.signal = signal;
+    worker->fault.signal_code = info->si_code;
+    worker->fault.address = (uintptr_t)info->si_addr;
+    worker->fault.thread = thread;
+#ifdef VGPU_FIBER_UCONTEXT
+    worker->fault.stack_pointer = (uintptr_t)thread->stack->low;
+    vgpu_context_jump(&worker->context);
+#else
+    // Returning from the handler calls vgpu_context_jump(&worker->context), on the worker's stack.
+    ucontext_t *machine = context;
+    greg_t *registers = machine->uc_mcontext.gregs;
+    worker->fault.stack_pointer = (uintptr_t)registers[REG_RSP];
+    registers[REG_RIP] = (greg_t)(uintptr_t)vgpu_context_jump;
+    registers[REG_RDI] = (greg_t)(uintptr_t)&worker->context;
+    registers[REG_RSP] = (greg_t)(((uintptr_t)worker->context.stack_pointer - 256) & ~15ul) - 8;
+#endif
+}
+
+static void install(void)
+{
+    struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    (void)sigemptyset(&action.sa_mask);
+    for (int i = 0; i < CAUGHT_COUNT; i++) {
+        (void)sigaction(CAUGHT[i], &action, &previous[i]);
+    }
+}
+
+void vgpu_fault_prepare_process(void)
+{
+    pthread_once(&install_once, install);
+}
+
+void vgpu_fault_prepare_worker(void)
+{
+    enum { SIGNAL_STACK_BYTES = 64 << 10 };
+    void *memory =
+        mmap(NULL, SIGNAL_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        return; // an overflow then ends the process; other faults are still caught
+    }
+    stack_t stack = {.ss_sp = memory, .ss_size = SIGNAL_STACK_BYTES};
+    (void)sigaltstack(&stack, NULL);
+}
+
+#else
+
+void vgpu_fault_prepare_process(void) {}
+
+void vgpu_fault_prepare_worker(void) {}
+
+#endif

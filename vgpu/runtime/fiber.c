@@ -1,0 +1,210 @@
+// Making contexts, and the pool of stacks.
+//
+// Stacks are cut from slabs, each with one inaccessible page below it. Fresh pages are zero, and so
+// is the canary at a stack's end: an unused end costs no memory.
+// SPDX-License-Identifier: Apache-2.0
+#include "fiber.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#ifdef VGPU_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/lsan_interface.h>
+#endif
+#ifdef VGPU_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+#endif
+
+enum {
+    STACK_BYTES = 64 << 10, // class 0
+    SLAB_STACKS = 32,
+    GUARD_BYTES = 4096,
+    CANARY_BYTES = 64,
+    STAGGER_BYTES = 320, // an odd number of cache lines, more than the frames that a wait touches
+    STAGGER_STEPS = 12,  // at most 3520 bytes lost a stack
+    HOST_FRAME_BYTES = 32768, // what a kernel's host code (printf, say) needs beyond its own frames
+    KEEP_FREE = 4096,         // free stacks of a class that keep their pages
+};
+
+// ---- Contexts ----------------------------------------------------------------------------------
+
+#ifdef VGPU_FIBER_UCONTEXT
+
+// makecontext passes ints only: pointers travel in halves.
+static void start(unsigned entry_high, unsigned entry_low, unsigned high, unsigned low)
+{
+    uintptr_t entry = (uintptr_t)entry_high << 16 << 16 | entry_low;
+    uintptr_t argument = (uintptr_t)high << 16 << 16 | low;
+    ((void (*)(void *))entry)((void *)argument);
+    abort();
+}
+
+void vgpu_context_make(struct vgpu_context *context, char *top, size_t bytes,
+                       void (*entry)(void *argument), void *argument)
+{
+    uintptr_t function = (uintptr_t)entry;
+    uintptr_t data = (uintptr_t)argument;
+    (void)getcontext(&context->saved);
+    context->saved.uc_stack.ss_sp = top - bytes;
+    context->saved.uc_stack.ss_size = bytes;
+    context->saved.uc_link = NULL;
+    makecontext(&context->saved, (void (*)(void))start, 4, (unsigned)(function >> 16 >> 16),
+                (unsigned)function, (unsigned)(data >> 16 >> 16), (unsigned)data);
+}
+
+void vgpu_context_switch(struct vgpu_context *save, struct vgpu_context *load)
+{
+    (void)swapcontext(&save->saved, &load->saved);
+}
+
+void vgpu_context_jump(struct vgpu_context *load)
+{
+    (void)setcontext(&load->saved);
+    abort();
+}
+
+#else
+
+void vgpu_context_start(void);
+
+void vgpu_context_make(struct vgpu_context *context, char *top, size_t bytes,
+                       void (*entry)(void *argument), void *argument)
+{
+    (void)bytes;
+    uint64_t *frame = (uint64_t *)(void *)top - 10;
+    memset(frame, 0, 10 * sizeof(*frame));
+    uint32_t mxcsr;
+    uint16_t control_word;
+    __asm__ volatile("stmxcsr %0" : "=m"(mxcsr));
+    __asm__ volatile("fnstcw %0" : "=m"(control_word));
+    frame[0] = mxcsr | (uint64_t)control_word << 32;
+    frame[4] = (uint64_t)(uintptr_t)entry;    // r12
+    frame[5] = (uint64_t)(uintptr_t)argument; // rbx
+    frame[7] = (uint64_t)(uintptr_t)vgpu_context_start;
+    context->stack_pointer = frame;
+}
+
+#endif
+
+// ---- Stacks ------------------------------------------------------------------------------------
+
+int vgpu_stack_class(size_t limit_bytes)
+{
+    int class = VGPU_STACK_CLASS_DEFAULT;
+    while (class < VGPU_STACK_CLASSES - 1 &&
+           ((size_t)STACK_BYTES << class) < limit_bytes + HOST_FRAME_BYTES) {
+        class ++;
+    }
+    return class;
+}
+
+static void append(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
+{
+    stack->next = NULL;
+    if (pool->first[stack->class]) {
+        pool->last[stack->class]->next = stack;
+    } else {
+        pool->first[stack->class] = stack;
+    }
+    pool->last[stack->class] = stack;
+    pool->free[stack->class]++;
+}
+
+static void prepend(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
+{
+    stack->next = pool->first[stack->class];
+    if (!stack->next) {
+        pool->last[stack->class] = stack;
+    }
+    pool->first[stack->class] = stack;
+    pool->free[stack->class]++;
+}
+
+static bool add_slab(struct vgpu_stack_pool *pool, int class)
+{
+    size_t bytes = (size_t)STACK_BYTES << class;
+    size_t total = bytes * SLAB_STACKS + GUARD_BYTES;
+    struct vgpu_stack *stacks = calloc(SLAB_STACKS, sizeof(*stacks));
+    if (!stacks) {
+        return false;
+    }
+    char *slab = mmap(NULL, total, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (slab == MAP_FAILED) {
+        free(stacks);
+        return false;
+    }
+    (void)mprotect(slab, GUARD_BYTES, PROT_NONE); // without it an overflow is found later
+    (void)madvise(slab, total, MADV_NOHUGEPAGE);  // a huge page would hold 32 stacks in memory
+#ifdef VGPU_ADDRESS_SANITIZER
+    __lsan_register_root_region(slab + GUARD_BYTES, total - GUARD_BYTES);
+#endif
+    for (int i = 0; i < SLAB_STACKS; i++) {
+        struct vgpu_stack *stack = &stacks[i];
+        stack->low = slab + GUARD_BYTES + bytes * (size_t)i;
+        stack->bytes = bytes;
+        stack->class = class;
+        stack->top = stack->low + bytes - pool->made++ % STAGGER_STEPS * STAGGER_BYTES;
+        append(pool, stack);
+    }
+    return true;
+}
+
+struct vgpu_stack *vgpu_stack_take(struct vgpu_stack_pool *pool, int class)
+{
+    if (!pool->first[class] && !add_slab(pool, class)) {
+        return NULL;
+    }
+    struct vgpu_stack *stack = pool->first[class];
+#ifdef VGPU_THREAD_SANITIZER
+    if (!stack->tsan_fiber) {
+        if (pool->tsan_fibers >= pool->tsan_limit) {
+            return NULL;
+        }
+        stack->tsan_fiber = __tsan_create_fiber(0);
+        pool->tsan_fibers++;
+    }
+#endif
+    pool->first[class] = stack->next;
+    pool->free[class]--;
+    return stack;
+}
+
+void vgpu_stack_give(struct vgpu_stack_pool *pool, struct vgpu_stack *stack, bool abandoned)
+{
+#ifdef VGPU_ADDRESS_SANITIZER
+    __asan_unpoison_memory_region(stack->low, stack->bytes);
+#endif
+#ifdef VGPU_THREAD_SANITIZER
+    if (abandoned && stack->tsan_fiber) { // its record of calls is not empty: not to be used again
+        __tsan_destroy_fiber(stack->tsan_fiber);
+        stack->tsan_fiber = NULL;
+        pool->tsan_fibers--;
+    }
+#endif
+    if (abandoned && vgpu_stack_overflowed(stack)) {
+        memset(stack->low, 0, CANARY_BYTES);
+    }
+    if (pool->free[stack->class] >= KEEP_FREE) {
+        (void)madvise(stack->low, stack->bytes, MADV_DONTNEED);
+    }
+#ifdef VGPU_THREAD_SANITIZER
+    append(pool, stack); // the one unused for longest comes next: its history hides fewest races
+#else
+    prepend(pool, stack);
+#endif
+}
+
+// Reads memory that the address sanitizer may have poisoned.
+__attribute__((no_sanitize("address"))) bool vgpu_stack_overflowed(const struct vgpu_stack *stack)
+{
+    const uint64_t *word = (const uint64_t *)(const void *)stack->low;
+    uint64_t seen = 0;
+    for (size_t i = 0; i < CANARY_BYTES / sizeof(*word); i++) {
+        seen |= word[i];
+    }
+    return seen != 0;
+}

@@ -1,0 +1,476 @@
+// Workers: each carries any number of resident blocks and runs them in turns.
+//
+// A worker that has nothing takes a block at once. One that has blocks takes another only when a
+// few rounds over them changed nothing, and beyond its fair share only after a longer while: so
+// block i of every launch runs close together, a grid larger than memory allows at once still runs,
+// and blocks that wait for blocks not yet begun see them begin. The next block comes from the
+// launch that is
+// furthest behind. SPDX-License-Identifier: Apache-2.0
+#include "pool.h"
+
+#include "block.h"
+#include "cores.h"
+#include "error.h"
+#include "futex.h"
+#include "vgpu/native.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef VGPU_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+#endif
+
+enum {
+    ADMIT_ROUNDS = 8,       // rounds without change before one more block is admitted
+    YIELD_ROUNDS = 16,      // ... before each round gives the core away
+    CLOCK_ROUNDS = 256,     // rounds between looks at the clock where things change
+    ADMIT_LATE_US = 200,    // without change, before a worker takes more than its share
+    ADMIT_ALWAYS_US = 1000, // between admissions, even where things change
+    SLEEP_AFTER_US = 2000,  // without change, before sleeps
+    SLEEP_FIRST_US = 50,    // then doubling
+    SLEEP_LAST_US = 1000,
+    IDLE_SPIN_US = 50,        // without any block, before sleeping until woken
+    STARVED_US = 2000 * 1000, // no memory for blocks and no change: the launch fails
+    EXIT_WAIT_MS = 100,       // for workers to stop at the process's exit
+};
+
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER; // guards the list and, of listed
+                                                              // launches, next_block
+static struct vgpu_launch *first_launch;
+static struct vgpu_launch *last_launch;
+
+static struct vgpu_worker workers[VGPU_MAX_WORKERS];
+static atomic_int worker_count; // constant soon after start_once; relaxed
+static pthread_once_t start_once = PTHREAD_ONCE_INIT;
+
+static atomic_uint generation; // futex: changes with every launch added
+static atomic_uint sleepers;   // workers in or near the futex
+static atomic_ullong pending;  // blocks of listed launches that no worker has taken
+static atomic_uint residents;  // blocks that workers hold
+static atomic_bool stopping;   // the process exits
+static atomic_uint parked;     // workers that have stopped
+
+static __thread bool on_pool_thread;
+
+bool vgpu_on_pool_thread(void)
+{
+    return on_pool_thread;
+}
+
+void vgpu_mark_pool_thread(void)
+{
+    on_pool_thread = true;
+}
+
+// ---- The list of launches
+// ------------------------------------------------------------------------
+
+// Under the lock.
+static void unlist(struct vgpu_launch *launch)
+{
+    launch->listed = false;
+    *(launch->previous ? &launch->previous->next : &first_launch) = launch->next;
+    *(launch->next ? &launch->next->previous : &last_launch) = launch->previous;
+}
+
+static void wake_sleepers(int count)
+{
+    atomic_fetch_add(&generation, 1);
+    if (atomic_load(&sleepers) > 0) {
+        vgpu_futex_wake(&generation, count);
+    }
+}
+
+void vgpu_pool_add(struct vgpu_launch *launch)
+{
+#ifdef VGPU_THREAD_SANITIZER
+    __tsan_release(launch); // acquired by each thread of its blocks
+#endif
+    pthread_mutex_lock(&pool_lock);
+    launch->listed = true;
+    launch->next = NULL;
+    launch->previous = last_launch;
+    *(last_launch ? &last_launch->next : &first_launch) = launch;
+    last_launch = launch;
+    atomic_fetch_add(&pending, launch->block_count);
+    pthread_mutex_unlock(&pool_lock);
+    wake_sleepers(launch->block_count < INT_MAX ? (int)launch->block_count : INT_MAX);
+    vgpu_watchdog_wake();
+}
+
+// Takes the next block of the launch that is furthest behind; false: there is none.
+static bool take_block(struct vgpu_launch **launch_out, uint64_t *number_out)
+{
+    pthread_mutex_lock(&pool_lock);
+    struct vgpu_launch *best = first_launch;
+    for (struct vgpu_launch *launch = first_launch; launch; launch = launch->next) {
+        if (launch->next_block < best->next_block) {
+            best = launch;
+        }
+    }
+    if (best) {
+        *launch_out = best;
+        *number_out = best->next_block++;
+        if (best->next_block == best->block_count) {
+            unlist(best);
+        }
+        atomic_fetch_sub(&pending, 1);
+    }
+    pthread_mutex_unlock(&pool_lock);
+    return best != NULL;
+}
+
+// `count` blocks of the launch are over. The last ones complete it.
+static void finish_blocks(struct vgpu_launch *launch, uint64_t count)
+{
+    if (count == 0 || atomic_fetch_sub(&launch->unfinished, count) != count) {
+        return;
+    }
+#ifdef VGPU_THREAD_SANITIZER
+    __tsan_acquire(&launch->unfinished);
+#endif
+    vgpu_operation_complete(&launch->operation);
+}
+
+// The launch failed: no worker is to take its blocks any more. Returns how many nobody had taken.
+static uint64_t drop_pending(struct vgpu_launch *launch)
+{
+    uint64_t dropped = 0;
+    pthread_mutex_lock(&pool_lock);
+    if (launch->listed) {
+        dropped = launch->block_count - launch->next_block;
+        launch->next_block = launch->block_count;
+        unlist(launch);
+        atomic_fetch_sub(&pending, dropped);
+    }
+    pthread_mutex_unlock(&pool_lock);
+    return dropped;
+}
+
+// ---- Resident blocks
+// -----------------------------------------------------------------------------
+
+static void add_resident(struct vgpu_worker *worker, struct vgpu_block *block)
+{
+    if (worker->resident) {
+        block->next = worker->resident;
+        block->previous = worker->resident->previous;
+        block->previous->next = block;
+        block->next->previous = block;
+    } else {
+        block->next = block;
+        block->previous = block;
+        worker->resident = block;
+    }
+    worker->resident_count++;
+    atomic_fetch_add_explicit(&residents, 1, memory_order_relaxed);
+}
+
+static void remove_resident(struct vgpu_worker *worker, struct vgpu_block *block)
+{
+    struct vgpu_launch *launch = block->launch;
+    worker->resident_count--;
+    atomic_fetch_sub_explicit(&residents, 1, memory_order_relaxed);
+    block->previous->next = block->next;
+    block->next->previous = block->previous;
+    if (worker->resident == block) {
+        worker->resident = worker->resident_count > 0 ? block->next : NULL;
+    }
+    bool failed = block->live > 0;
+    vgpu_block_end(worker, block);
+    finish_blocks(launch, 1 + (failed ? drop_pending(launch) : 0));
+}
+
+// Makes one more block resident; false: there is none, or no memory for it now.
+static bool admit(struct vgpu_worker *worker)
+{
+    struct vgpu_launch *launch = worker->deferred_launch;
+    uint64_t number = worker->deferred_block;
+    if (!launch && !take_block(&launch, &number)) {
+        return false;
+    }
+    struct vgpu_block *block = vgpu_block_begin(worker, launch, number);
+    if (!block && worker->resident_count == 0) {
+        vgpu_fault_launch(launch, cudaErrorLaunchOutOfResources,
+                          "no memory for a block of %u threads", launch->threads);
+        worker->deferred_launch = NULL;
+        finish_blocks(launch, 1 + drop_pending(launch));
+        return true;
+    }
+    worker->deferred_launch = block ? NULL : launch;
+    worker->deferred_block = number;
+    if (block) {
+        add_resident(worker, block);
+    }
+    return block != NULL;
+}
+
+// Whether the launch is to end: it failed, or its device did.
+static bool is_doomed(struct vgpu_launch *launch)
+{
+    return atomic_load_explicit(&launch->failed, memory_order_relaxed) ||
+           atomic_load_explicit(&launch->operation.device->sticky_error, memory_order_relaxed) !=
+               cudaSuccess;
+}
+
+// One turn of one block. Returns whether anything changed that another thread could wait for.
+static bool run_turn(struct vgpu_worker *worker, struct vgpu_block *block)
+{
+    if (is_doomed(block->launch)) {
+        remove_resident(worker, block);
+        return true;
+    }
+    unsigned before = block->progress;
+    vgpu_block_turn(worker, block);
+    if (worker->fault.kind != VGPU_FAULT_NONE) {
+        vgpu_fault_report(worker, block);
+    } else if (vgpu_block_is_stuck(block)) {
+        vgpu_fault_diverged(block);
+    } else if (block->live > 0) {
+        return block->progress != before;
+    }
+    remove_resident(worker, block);
+    return true;
+}
+
+static bool run_round(struct vgpu_worker *worker, bool *starved_out)
+{
+    bool changed = false;
+    bool starved = worker->deferred_launch != NULL;
+    struct vgpu_block *block = worker->resident;
+    for (unsigned left = worker->resident_count; left > 0; left--) {
+        struct vgpu_block *next = block->next;
+        changed |= run_turn(worker, block);
+        starved |= worker->out_of_stacks;
+        block = next;
+    }
+    *starved_out = starved;
+    return changed;
+}
+
+// ---- Between rounds
+// ------------------------------------------------------------------------------
+
+// What a worker knows of the time since its blocks last changed.
+struct quiet {
+    unsigned rounds;     // since the last change
+    unsigned all_rounds; // since the last look at the clock
+    uint64_t since_ns;   // of the last change; known from ADMIT_ROUNDS on
+    uint64_t admitted_ns;
+    uint64_t sleep_us; // the next sleep
+};
+
+// Whether the worker carries its part of all blocks that run or wait to begin.
+static bool has_fair_share(const struct vgpu_worker *worker)
+{
+    uint64_t all = atomic_load_explicit(&residents, memory_order_relaxed) +
+                   atomic_load_explicit(&pending, memory_order_relaxed);
+    int sharers = atomic_load_explicit(&worker_count, memory_order_relaxed);
+    return worker->resident_count * (uint64_t)sharers >= all;
+}
+
+// No memory for more threads, and those that exist wait: nothing will change any more.
+static void fail_starved(struct vgpu_worker *worker)
+{
+    struct vgpu_launch *launch = worker->deferred_launch;
+    if (launch) {
+        worker->deferred_launch = NULL;
+    } else {
+        launch = worker->resident->launch;
+        for (struct vgpu_block *b = worker->resident->next; b != worker->resident; b = b->next) {
+            if (b->started < b->thread_count) {
+                launch = b->launch;
+            }
+        }
+    }
+    vgpu_fault_launch(launch, cudaErrorLaunchOutOfResources,
+                      "blocks of %u threads wait for more threads than there is room for%s",
+                      launch->threads,
+                      worker->stacks.tsan_limit && worker->stacks.tsan_fibers
+                          ? " (the thread sanitizer allows 4096 in a process)"
+                          : "");
+}
+
+// After a round without change.
+static void stay_quiet(struct vgpu_worker *worker, struct quiet *quiet, bool starved)
+{
+    if (quiet->rounds < ADMIT_ROUNDS) {
+        return;
+    }
+    if (quiet->rounds == ADMIT_ROUNDS) {
+        quiet->since_ns = vgpu_now_ns();
+        quiet->sleep_us = SLEEP_FIRST_US;
+    }
+    bool more = worker->deferred_launch || atomic_load_explicit(&pending, memory_order_relaxed) > 0;
+    if (more && !has_fair_share(worker) && admit(worker)) {
+        quiet->rounds = 0;
+        return;
+    }
+    if (quiet->rounds < YIELD_ROUNDS) {
+        return;
+    }
+    uint64_t now = vgpu_now_ns();
+    uint64_t passed_us = (now - quiet->since_ns) / 1000;
+    if (more && passed_us >= ADMIT_LATE_US && admit(worker)) {
+        quiet->rounds = 0;
+    } else if (starved && passed_us >= STARVED_US) {
+        struct vgpu_launch *deferred = worker->deferred_launch;
+        fail_starved(worker);
+        if (deferred) {
+            finish_blocks(deferred, 1 + drop_pending(deferred));
+        }
+        quiet->rounds = 0;
+    } else if (passed_us >= SLEEP_AFTER_US) {
+        unsigned seen = atomic_load(&generation);
+        atomic_fetch_add(&sleepers, 1);
+        vgpu_futex_wait(&generation, seen, quiet->sleep_us * 1000);
+        atomic_fetch_sub(&sleepers, 1);
+        quiet->sleep_us = quiet->sleep_us * 2 < SLEEP_LAST_US ? quiet->sleep_us * 2 : SLEEP_LAST_US;
+    } else {
+        (void)sched_yield();
+    }
+}
+
+// After a round with a change: a block that is always busy must not keep others from beginning.
+static void stay_busy(struct vgpu_worker *worker, struct quiet *quiet)
+{
+    quiet->rounds = 0;
+    if (++quiet->all_rounds < CLOCK_ROUNDS || atomic_load(&pending) == 0) {
+        return;
+    }
+    quiet->all_rounds = 0;
+    uint64_t now = vgpu_now_ns();
+    if (now - quiet->admitted_ns > (uint64_t)ADMIT_ALWAYS_US * 1000) {
+        quiet->admitted_ns = now;
+        (void)admit(worker);
+    }
+}
+
+// Nothing is resident: looks for work for a while, then sleeps until there is some.
+static void stay_idle(void)
+{
+    uint64_t end = vgpu_now_ns() + (uint64_t)IDLE_SPIN_US * 1000;
+    do {
+        if (atomic_load(&pending) > 0 || atomic_load(&stopping)) {
+            return;
+        }
+        (void)sched_yield();
+    } while (vgpu_now_ns() < end);
+    unsigned seen = atomic_load(&generation);
+    atomic_fetch_add(&sleepers, 1);
+    if (atomic_load(&pending) == 0 && !atomic_load(&stopping)) {
+        vgpu_futex_wait(&generation, seen, 0);
+    }
+    atomic_fetch_sub(&sleepers, 1);
+}
+
+static void *run_worker(void *argument)
+{
+    struct vgpu_worker *worker = argument;
+    struct quiet quiet = {0};
+    vgpu_mark_pool_thread();
+    vgpu_fault_prepare_worker();
+#ifdef VGPU_THREAD_SANITIZER
+    worker->tsan_fiber = __tsan_get_current_fiber();
+    worker->stacks.tsan_limit = (unsigned)(VGPU_TSAN_FIBERS / atomic_load(&worker_count));
+#endif
+    while (!atomic_load_explicit(&stopping, memory_order_relaxed)) {
+        bool starved = false;
+        if (worker->resident_count == 0) {
+            if (!admit(worker)) {
+                stay_idle();
+            }
+        } else if (run_round(worker, &starved)) {
+            stay_busy(worker, &quiet);
+        } else {
+            quiet.rounds++;
+            stay_quiet(worker, &quiet, starved);
+        }
+    }
+    atomic_fetch_add(&parked, 1);
+    for (;;) {
+        vgpu_futex_wait(&parked, atomic_load(&parked), 0);
+    }
+    return NULL;
+}
+
+// ---- Start and end
+// -------------------------------------------------------------------------------
+
+bool vgpu_start_thread(const char *name, void *(*run)(void *), void *argument)
+{
+    sigset_t blocked;
+    sigset_t before;
+    pthread_t thread;
+    (void)sigfillset(&blocked);
+    static const int FAULTS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+    for (size_t i = 0; i < sizeof(FAULTS) / sizeof(FAULTS[0]); i++) {
+        (void)sigdelset(&blocked, FAULTS[i]);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    bool made = pthread_create(&thread, NULL, run, argument) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (made) {
+        (void)pthread_setname_np(thread, name);
+        (void)pthread_detach(thread);
+    }
+    return made;
+}
+
+// Runs at exit: kernels that still run are left where they next yield.
+static void stop_workers(void)
+{
+    atomic_store(&stopping, true);
+    atomic_fetch_add(&generation, 1);
+    vgpu_futex_wake(&generation, INT_MAX);
+    for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&parked) < (unsigned)atomic_load(&worker_count);
+         i++) {
+        struct timespec millisecond = {.tv_nsec = 1000000};
+        (void)nanosleep(&millisecond, NULL);
+    }
+}
+
+static void start_workers(void)
+{
+    vgpu_fault_prepare_process();
+    int wanted = vgpu_usable_cores();
+    int made = 0;
+    atomic_store(&worker_count, wanted);
+    while (made < wanted) {
+        char name[16];
+        (void)snprintf(name, sizeof(name), "vgpu-%d", made);
+        workers[made].number = made;
+        if (!vgpu_start_thread(name, run_worker, &workers[made])) {
+            break;
+        }
+        made++;
+    }
+    atomic_store(&worker_count, made);
+    if (made > 0) {
+        vgpu_watchdog_start(workers, made);
+        (void)atexit(stop_workers);
+    }
+}
+
+cudaError_t vgpu_pool_start(void)
+{
+    pthread_once(&start_once, start_workers);
+    if (atomic_load(&worker_count) == 0) {
+        return vgpu_fail(cudaErrorLaunchOutOfResources,
+                         "no thread could be made to run kernels (limits of the process?)");
+    }
+    return cudaSuccess;
+}
+
+int vgpuWorkerCount(void)
+{
+    pthread_once(&start_once, start_workers);
+    int count = atomic_load(&worker_count);
+    return count > 0 ? count : 1;
+}

@@ -1,0 +1,485 @@
+// Streams: which operations come before which, and who waits for them.
+//
+// An operation follows its stream's last one. On the legacy stream it also follows the last of
+// every blocking stream of the device, and on those also the legacy stream's last. Stream objects
+// live
+// until they are destroyed and their operations done. SPDX-License-Identifier: Apache-2.0
+#include "stream_internal.h"
+
+#include "cuda_runtime_api.h"
+#include "error.h"
+#include "pool.h"
+#include "vgpu/stats.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { GREATEST_PRIORITY = -5, LEAST_PRIORITY = 0 };
+
+static struct vgpu_stream *first_stream[VGPU_MAX_DEVICES]; // by device; under the graph's lock
+static atomic_ullong last_id = 2;                          // 1 and 2: the special handles
+
+// The calling thread's own streams, by device; made on first use.
+struct thread_streams {
+    struct vgpu_stream *stream[VGPU_MAX_DEVICES];
+};
+static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t thread_key;
+static bool have_thread_key;
+
+// ---- Making and freeing
+// --------------------------------------------------------------------------
+
+static struct vgpu_stream *make_stream(struct vgpu_device *device, unsigned flags, int priority)
+{
+    struct vgpu_stream *stream = calloc(1, sizeof(*stream));
+    if (!stream) {
+        return NULL;
+    }
+    stream->device = device;
+    stream->flags = flags;
+    stream->priority = priority < GREATEST_PRIORITY ? GREATEST_PRIORITY
+                       : priority > LEAST_PRIORITY  ? LEAST_PRIORITY
+                                                    : priority;
+    stream->id = atomic_fetch_add(&last_id, 1) + 1;
+    stream->references = 1;
+    return stream;
+}
+
+// Under the graph's lock.
+static void list_stream(struct vgpu_stream *stream)
+{
+    struct vgpu_stream **first = &first_stream[stream->device->ordinal];
+    stream->next = *first;
+    if (*first) {
+        (*first)->previous = stream;
+    }
+    *first = stream;
+}
+
+// Under the graph's lock.
+static void drop_reference(struct vgpu_stream *stream)
+{
+    if (--stream->references > 0) {
+        return;
+    }
+    *(stream->previous ? &stream->previous->next : &first_stream[stream->device->ordinal]) =
+        stream->next;
+    if (stream->next) {
+        stream->next->previous = stream->previous;
+    }
+    free(stream);
+}
+
+static struct vgpu_stream *legacy_stream(struct vgpu_device *device)
+{
+    vgpu_graph_lock();
+    struct vgpu_stream *stream = device->legacy_stream;
+    if (!stream) {
+        stream = make_stream(device, cudaStreamDefault, 0);
+        if (stream) {
+            stream->is_legacy = true;
+            stream->id = 1;
+            list_stream(stream);
+            device->legacy_stream = stream;
+        }
+    }
+    vgpu_graph_unlock();
+    return stream;
+}
+
+static void free_thread_streams(void *value)
+{
+    struct thread_streams *streams = value;
+    vgpu_graph_lock();
+    for (int i = 0; i < VGPU_MAX_DEVICES; i++) {
+        if (streams->stream[i]) {
+            drop_reference(streams->stream[i]);
+        }
+    }
+    vgpu_graph_unlock();
+    free(streams);
+}
+
+static void make_thread_key(void)
+{
+    have_thread_key = pthread_key_create(&thread_key, free_thread_streams) == 0;
+}
+
+static struct vgpu_stream *thread_stream(struct vgpu_device *device)
+{
+    pthread_once(&thread_key_once, make_thread_key);
+    if (!have_thread_key) {
+        return NULL;
+    }
+    struct thread_streams *streams = pthread_getspecific(thread_key);
+    if (!streams) {
+        streams = calloc(1, sizeof(*streams));
+        if (!streams || pthread_setspecific(thread_key, streams) != 0) {
+            free(streams);
+            return NULL;
+        }
+    }
+    struct vgpu_stream *stream = streams->stream[device->ordinal];
+    if (!stream) {
+        stream = make_stream(device, cudaStreamDefault, 0);
+        if (stream) {
+            vgpu_graph_lock();
+            list_stream(stream);
+            vgpu_graph_unlock();
+            streams->stream[device->ordinal] = stream;
+        }
+    }
+    return stream;
+}
+
+// ---- Handles
+// -------------------------------------------------------------------------------------
+
+static bool is_special(cudaStream_t handle)
+{
+    return handle == NULL || handle == cudaStreamLegacy || handle == cudaStreamPerThread;
+}
+
+static cudaError_t find_stream(const char *function, cudaStream_t handle,
+                               struct vgpu_stream **stream_out)
+{
+    if (!is_special(handle)) {
+        if (!vgpu_handle_known(handle)) {
+            return vgpu_fail(cudaErrorInvalidResourceHandle, "%s: %p is no stream", function,
+                             (void *)handle);
+        }
+        *stream_out = (struct vgpu_stream *)(void *)handle;
+        return cudaSuccess;
+    }
+    struct vgpu_device *device = vgpu_current_device();
+    if (!device) {
+        return vgpu_device_ready(NULL);
+    }
+    *stream_out = handle == cudaStreamPerThread ? thread_stream(device) : legacy_stream(device);
+    if (!*stream_out) {
+        return vgpu_fail(cudaErrorMemoryAllocation, "%s: no memory for a stream", function);
+    }
+    return cudaSuccess;
+}
+
+static cudaError_t not_permitted(const char *function)
+{
+    return vgpu_fail(cudaErrorNotPermitted, "%s: kernels and host functions must not do it",
+                     function);
+}
+
+cudaError_t vgpu_stream_resolve(const char *function, cudaStream_t handle,
+                                struct vgpu_stream **stream_out)
+{
+    if (vgpu_on_pool_thread()) {
+        return not_permitted(function);
+    }
+    cudaError_t error = find_stream(function, handle, stream_out);
+    return error == cudaSuccess ? vgpu_device_ready((*stream_out)->device) : error;
+}
+
+struct vgpu_device *vgpu_stream_device(cudaStream_t stream)
+{
+    if (is_special(stream)) {
+        return vgpu_current_device();
+    }
+    return vgpu_handle_known(stream) ? ((struct vgpu_stream *)(void *)stream)->device : NULL;
+}
+
+// ---- Order
+// ---------------------------------------------------------------------------------------
+
+static bool is_blocking(const struct vgpu_stream *stream)
+{
+    return !(stream->flags & cudaStreamNonBlocking);
+}
+
+// Whether new work on `stream` comes after what is on `other`.
+static bool comes_after(const struct vgpu_stream *stream, const struct vgpu_stream *other)
+{
+    return stream == other ||
+           (is_blocking(stream) && is_blocking(other) && (stream->is_legacy || other->is_legacy));
+}
+
+// Under the lock: takes back the edges of vgpu_operation_follow, which are each the newest.
+static void unfollow(struct vgpu_operation *later, struct vgpu_operation *earlier)
+{
+    if (earlier && earlier->successor_count > 0 &&
+        earlier->successors[earlier->successor_count - 1] == later) {
+        earlier->successor_count--;
+        later->waiting_for--;
+    }
+}
+
+// Under the lock: the operation follows everything that is on those streams of the device that
+// `stream` comes after; with NULL, everything on the device. False: no memory, nothing was changed.
+static bool follow_streams(struct vgpu_operation *operation, struct vgpu_device *device,
+                           const struct vgpu_stream *stream)
+{
+    bool enough = true;
+    struct vgpu_stream *other = first_stream[device->ordinal];
+    for (; enough && other; other = other->next) {
+        if (!stream || comes_after(stream, other)) {
+            enough = vgpu_operation_follow(operation, other->last);
+        }
+    }
+    for (other = first_stream[device->ordinal]; !enough && other; other = other->next) {
+        unfollow(operation, other->last);
+    }
+    return enough;
+}
+
+cudaError_t vgpu_stream_enqueue(struct vgpu_stream *stream, struct vgpu_operation *operation,
+                                struct vgpu_operation *also_after)
+{
+    vgpu_graph_lock();
+    bool enough = vgpu_operation_follow(operation, also_after);
+    if (enough && !follow_streams(operation, stream->device, stream)) {
+        unfollow(operation, also_after);
+        enough = false;
+    }
+    if (enough) {
+        operation->stream = stream;
+        stream->references++;
+        stream->last = operation;
+        vgpu_operation_hold(operation);
+    }
+    vgpu_graph_unlock();
+    if (!enough) {
+        return vgpu_fail(cudaErrorMemoryAllocation, "no memory to order an operation");
+    }
+    vgpu_operation_submitted(operation);
+    return cudaSuccess;
+}
+
+void vgpu_stream_operation_ended(struct vgpu_operation *operation)
+{
+    struct vgpu_stream *stream = operation->stream;
+    if (!stream) {
+        return;
+    }
+    if (stream->last == operation) {
+        stream->last = NULL;
+    }
+    operation->stream = NULL;
+    drop_reference(stream);
+}
+
+// ---- Waiting
+// -------------------------------------------------------------------------------------
+
+static void free_marker(struct vgpu_operation *marker)
+{
+    free(marker);
+}
+
+struct vgpu_operation *vgpu_marker_new(struct vgpu_device *device)
+{
+    struct vgpu_operation *marker = malloc(sizeof(*marker));
+    if (marker) {
+        vgpu_operation_init(marker, device, NULL, free_marker);
+    }
+    return marker;
+}
+
+// Waits for what is on the streams that `stream` comes after; with NULL, on all of the device.
+static cudaError_t wait_for_streams(struct vgpu_device *device, const struct vgpu_stream *stream)
+{
+    struct vgpu_operation *marker = vgpu_marker_new(device);
+    if (!marker) {
+        return vgpu_fail(cudaErrorMemoryAllocation, "no memory to wait for a stream");
+    }
+    vgpu_graph_lock();
+    bool enough = follow_streams(marker, device, stream);
+    vgpu_graph_unlock();
+    if (enough) {
+        vgpu_operation_hold(marker); // the submission's
+        vgpu_operation_submitted(marker);
+        vgpu_operation_wait(marker);
+    }
+    vgpu_operation_release(marker);
+    return enough ? cudaSuccess
+                  : vgpu_fail(cudaErrorMemoryAllocation, "no memory to wait for a stream");
+}
+
+static cudaError_t wait_for_last(struct vgpu_stream *stream)
+{
+    vgpu_graph_lock();
+    struct vgpu_operation *last = stream->last;
+    if (last) {
+        vgpu_operation_hold(last);
+    }
+    vgpu_graph_unlock();
+    if (last) {
+        vgpu_operation_wait(last);
+        vgpu_operation_release(last);
+    }
+    return cudaSuccess;
+}
+
+static cudaError_t wait_for(const char *function, cudaStream_t handle)
+{
+    struct vgpu_stream *stream = NULL;
+    if (vgpu_on_pool_thread()) {
+        return not_permitted(function);
+    }
+    cudaError_t error = find_stream(function, handle, &stream);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    struct vgpu_device *device = stream->device; // work of a failed device ends too: wait for that
+    error = stream->is_legacy ? wait_for_streams(device, stream) : wait_for_last(stream);
+    return error == cudaSuccess ? vgpu_device_ready(device) : error;
+}
+
+cudaError_t vgpu_stream_wait(cudaStream_t stream)
+{
+    return wait_for("waiting for a stream", stream);
+}
+
+cudaError_t vgpu_device_wait(struct vgpu_device *device)
+{
+    if (vgpu_on_pool_thread()) {
+        return not_permitted("waiting for a device");
+    }
+    if (!device) {
+        return vgpu_device_ready(device);
+    }
+    cudaError_t error = wait_for_streams(device, NULL);
+    return error == cudaSuccess ? vgpu_device_ready(device) : error;
+}
+
+// ---- CUDA's functions
+// ----------------------------------------------------------------------------
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority)
+{
+    if (!stream) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaStreamCreate: stream is NULL");
+    }
+    if (flags & ~(unsigned)cudaStreamNonBlocking) {
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "cudaStreamCreate: flags are 0x%x; must be cudaStreamDefault or "
+                         "cudaStreamNonBlocking",
+                         flags);
+    }
+    struct vgpu_device *device = vgpu_current_device();
+    cudaError_t error = vgpu_device_ready(device);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    struct vgpu_stream *made = make_stream(device, flags, priority);
+    if (!made || !vgpu_handle_add(made)) {
+        free(made);
+        return vgpu_fail(cudaErrorMemoryAllocation, "cudaStreamCreate: no memory");
+    }
+    vgpu_graph_lock();
+    list_stream(made);
+    vgpu_graph_unlock();
+    *stream = (cudaStream_t)(void *)made;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
+{
+    return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    if (is_special(stream) || !vgpu_handle_known(stream)) {
+        return vgpu_fail(cudaErrorInvalidResourceHandle,
+                         "cudaStreamDestroy: %p is no stream that "
+                         "was created",
+                         (void *)stream);
+    }
+    vgpu_handle_remove(stream);
+    vgpu_graph_lock();
+    drop_reference((struct vgpu_stream *)(void *)stream);
+    vgpu_graph_unlock();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    return wait_for("cudaStreamSynchronize", stream);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle)
+{
+    struct vgpu_stream *stream = NULL;
+    cudaError_t error = vgpu_stream_resolve("cudaStreamQuery", handle, &stream);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    bool busy = false;
+    vgpu_graph_lock();
+    for (struct vgpu_stream *s = first_stream[stream->device->ordinal]; s; s = s->next) {
+        busy |= (s == stream || (stream->is_legacy && comes_after(stream, s))) && s->last;
+    }
+    vgpu_graph_unlock();
+    return busy ? vgpu_fail(cudaErrorNotReady, "cudaStreamQuery: work is pending") : cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    return vgpu_device_wait(vgpu_current_device());
+}
+
+cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned int *flags)
+{
+    struct vgpu_stream *stream = NULL;
+    cudaError_t error = find_stream("cudaStreamGetFlags", handle, &stream);
+    if (error == cudaSuccess && !flags) {
+        error = vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetFlags: flags is NULL");
+    }
+    if (error == cudaSuccess) {
+        *flags = stream->flags;
+    }
+    return error;
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority)
+{
+    struct vgpu_stream *stream = NULL;
+    cudaError_t error = find_stream("cudaStreamGetPriority", handle, &stream);
+    if (error == cudaSuccess && !priority) {
+        error = vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetPriority: priority is NULL");
+    }
+    if (error == cudaSuccess) {
+        *priority = stream->priority;
+    }
+    return error;
+}
+
+cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
+{
+    struct vgpu_stream *stream = NULL;
+    cudaError_t error = find_stream("cudaStreamGetDevice", handle, &stream);
+    if (error == cudaSuccess && !device) {
+        error = vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetDevice: device is NULL");
+    }
+    if (error == cudaSuccess) {
+        *device = stream->device->ordinal;
+    }
+    return error;
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id)
+{
+    struct vgpu_stream *stream = NULL;
+    cudaError_t error = find_stream("cudaStreamGetId", handle, &stream);
+    if (error == cudaSuccess && !id) {
+        error = vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetId: id is NULL");
+    }
+    if (error == cudaSuccess) {
+        *id = stream->id;
+    }
+    return error;
+}
