@@ -1,6 +1,7 @@
 // Runs the ranks of one configuration, as threads of this process or as processes of their own, and
 // collects what they found.
 // SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
 #include "demo.h"
 
 #include <errno.h>
