@@ -21,4 +21,8 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage, n
 // Latches an error of a call made inside a group (the group then does nothing); returns it.
 ncclResult_t tt_group_latch(ncclResult_t result);
 
+// ncclGroupStart and ncclGroupEnd.
+void tt_group_start(void);
+ncclResult_t tt_group_end(void);
+
 #endif

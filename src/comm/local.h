@@ -27,4 +27,11 @@ ncclResult_t tt_local_exchange(struct ncclComm *comm, void *mine, void *const **
 // get all -1. Sent with SCM_RIGHTS over connections that have proved the id's secret.
 ncclResult_t tt_local_pass_descriptors(struct ncclComm *comm, int descriptor, int *descriptors_out);
 
+// ---- For the communicator's life -----------------------------------------------------------------------------------------
+// Joins the ranks of this process, once peers are arranged. Local.
+ncclResult_t tt_local_join(struct ncclComm *comm);
+// Makes waiting ranks of this process give up. Accepts a communicator without local part, as does the next.
+void tt_local_fail(struct ncclComm *comm);
+void tt_local_leave(struct ncclComm *comm);
+
 #endif

@@ -19,6 +19,7 @@ struct tt_peer {
                         // not 0
     int host;           // index of its host among the communicator's hosts, by first rank
     int process;        // index of its process, by first rank
+    uint64_t random;    // chosen by the rank; rank 0's names the communicator
 };
 
 #endif

@@ -1,0 +1,149 @@
+// Communicators: making, asking, ending. SPDX-License-Identifier: Apache-2.0
+#include "api/function.h"
+#include "base/log.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/comm.h"
+#include "comm/group.h"
+
+#include <cuda_runtime.h>
+
+TT_FUNCTION(ncclResult_t, GetUniqueId, (ncclUniqueId * uniqueId))
+{
+    if (uniqueId == NULL) {
+        return tt_fail(ncclInvalidArgument, "ncclGetUniqueId: uniqueId is NULL, must be where to write the id");
+    }
+    return tt_bootstrap_make_id(uniqueId);
+}
+
+TT_FUNCTION(ncclResult_t, CommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank))
+{
+    return tt_comm_init(comm, nranks, &commId, rank, NULL, "ncclCommInitRank");
+}
+
+TT_FUNCTION(ncclResult_t, CommInitRankConfig,
+            (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config))
+{
+    return tt_comm_init(comm, nranks, &commId, rank, config, "ncclCommInitRankConfig");
+}
+
+static ncclResult_t check_device_list(const ncclComm_t *comm, int ndev, const int *devlist)
+{
+    int count = 0;
+    if (comm == NULL) {
+        return tt_fail(ncclInvalidArgument, "ncclCommInitAll: comm is NULL, must be an array of ndev communicators");
+    }
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        cudaGetLastError();
+        count = 0;
+    }
+    if (ndev < 1 || (devlist == NULL && ndev > count)) {
+        return tt_fail(ncclInvalidArgument, "ncclCommInitAll: ndev is %d, must be 1 to %d, the number of devices", ndev,
+                       count);
+    }
+    for (int i = 0; devlist != NULL && i < ndev; i++) {
+        if (devlist[i] < 0 || devlist[i] >= count) {
+            return tt_fail(ncclInvalidArgument, "ncclCommInitAll: devlist[%d] is %d, must be 0 to %d", i, devlist[i],
+                           count - 1);
+        }
+        for (int k = 0; k < i; k++) {
+            if (devlist[k] == devlist[i]) {
+                return tt_fail(ncclInvalidUsage, "ncclCommInitAll: devlist[%d] and devlist[%d] are both device %d", k,
+                               i, devlist[i]);
+            }
+        }
+    }
+    return ncclSuccess;
+}
+
+TT_FUNCTION(ncclResult_t, CommInitAll, (ncclComm_t * comm, int ndev, const int *devlist))
+{
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    int before;
+    config.blocking = 1;
+    TRY(check_device_list(comm, ndev, devlist));
+    TRY(tt_bootstrap_make_id(&id));
+    TRY_CUDA(cudaGetDevice(&before));
+    tt_group_start();
+    for (int i = 0; i < ndev; i++) {
+        ncclResult_t result = tt_cuda((int)cudaSetDevice(devlist == NULL ? i : devlist[i]), "cudaSetDevice");
+        if (result == ncclSuccess) {
+            result = tt_comm_init(&comm[i], ndev, &id, i, &config, "ncclCommInitAll");
+        }
+        tt_group_latch(result);
+    }
+    ncclResult_t result = tt_group_end();
+    cudaSetDevice(before);
+    return result;
+}
+
+TT_FUNCTION(ncclResult_t, CommFinalize, (ncclComm_t comm))
+{
+    return comm == NULL ? ncclSuccess : tt_comm_finalize(comm);
+}
+
+TT_FUNCTION(ncclResult_t, CommDestroy, (ncclComm_t comm))
+{
+    return comm == NULL ? ncclSuccess : tt_comm_destroy(comm);
+}
+
+TT_FUNCTION(ncclResult_t, CommAbort, (ncclComm_t comm))
+{
+    return comm == NULL ? ncclSuccess : tt_comm_abort(comm);
+}
+
+TT_FUNCTION(ncclResult_t, CommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError))
+{
+    if (comm == NULL || asyncError == NULL) {
+        return tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError: %s is NULL", comm == NULL ? "comm" : "asyncError");
+    }
+    if (!tt_handle_is_live(comm)) {
+        return tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError: comm %p is no communicator, or was destroyed",
+                       (void *)comm);
+    }
+    *asyncError = atomic_load(&comm->state) == TT_COMM_INIT ? ncclInProgress
+                                                            : (ncclResult_t)atomic_load(&comm->async_error);
+    return ncclSuccess;
+}
+
+static ncclResult_t check_question(const ncclComm_t comm, const int *out, const char *call, const char *name)
+{
+    TRY(tt_comm_check(comm, call));
+    if (out == NULL) {
+        return tt_fail(ncclInvalidArgument, "%s: rank %d: %s is NULL, must be where to write the answer", call,
+                       comm->rank, name);
+    }
+    return ncclSuccess;
+}
+
+TT_FUNCTION(ncclResult_t, CommCount, (const ncclComm_t comm, int *count))
+{
+    TRY(check_question(comm, count, "ncclCommCount", "count"));
+    *count = comm->nranks;
+    return ncclSuccess;
+}
+
+TT_FUNCTION(ncclResult_t, CommCuDevice, (const ncclComm_t comm, int *device))
+{
+    TRY(check_question(comm, device, "ncclCommCuDevice", "device"));
+    *device = comm->cuda_device;
+    return ncclSuccess;
+}
+
+TT_FUNCTION(ncclResult_t, CommUserRank, (const ncclComm_t comm, int *rank))
+{
+    TRY(check_question(comm, rank, "ncclCommUserRank", "rank"));
+    *rank = comm->rank;
+    return ncclSuccess;
+}
+
+TT_FUNCTION(ncclResult_t, GroupStart, (void))
+{
+    tt_group_start();
+    return ncclSuccess;
+}
+
+TT_FUNCTION(ncclResult_t, GroupEnd, (void))
+{
+    return tt_group_end();
+}

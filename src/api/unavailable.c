@@ -1,0 +1,57 @@
+// Functions of nccl.h that later versions bring: each answers ncclInvalidUsage, "not implemented yet". SPDX-License-Identifier: Apache-2.0
+#include "api/unavailable.h"
+
+#include "api/function.h"
+#include "comm/group.h"
+#include "nccl.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+#define UNAVAILABLE(name, parameters)                              \
+    TT_FUNCTION(ncclResult_t, name, parameters)                    \
+    {                                                              \
+        return tt_group_latch(tt_unavailable("nccl" #name));       \
+    }
+
+UNAVAILABLE(CommInitRankScalable,
+            (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds, ncclConfig_t *config))
+UNAVAILABLE(CommRevoke, (ncclComm_t comm, int revokeFlags))
+UNAVAILABLE(CommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config))
+UNAVAILABLE(CommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+                         ncclConfig_t *config, int shrinkFlags))
+UNAVAILABLE(CommGetUniqueId, (ncclComm_t comm, ncclUniqueId *uniqueId))
+UNAVAILABLE(CommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
+                       ncclConfig_t *config))
+UNAVAILABLE(CommSuspend, (ncclComm_t comm, int flags))
+UNAVAILABLE(CommResume, (ncclComm_t comm))
+UNAVAILABLE(CommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value))
+UNAVAILABLE(CommRegister, (const ncclComm_t comm, void *buff, size_t size, void **handle))
+UNAVAILABLE(CommDeregister, (const ncclComm_t comm, void *handle))
+UNAVAILABLE(RedOpCreatePreMulSum, (ncclRedOp_t * op, void *scalar, ncclDataType_t datatype,
+                                   ncclScalarResidence_t residence, ncclComm_t comm))
+UNAVAILABLE(RedOpDestroy, (ncclRedOp_t op, ncclComm_t comm))
+UNAVAILABLE(Signal, (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream))
+UNAVAILABLE(WaitSignal, (int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream))
+UNAVAILABLE(GroupSimulateEnd, (ncclSimInfo_t * simInfo))
+UNAVAILABLE(ParamBind, (ncclParamHandle_t * out, const char *key))
+UNAVAILABLE(ParamGetI8, (ncclParamHandle_t h, int8_t *out))
+UNAVAILABLE(ParamGetI16, (ncclParamHandle_t h, int16_t *out))
+UNAVAILABLE(ParamGetI32, (ncclParamHandle_t h, int32_t *out))
+UNAVAILABLE(ParamGetI64, (ncclParamHandle_t h, int64_t *out))
+UNAVAILABLE(ParamGetU8, (ncclParamHandle_t h, uint8_t *out))
+UNAVAILABLE(ParamGetU16, (ncclParamHandle_t h, uint16_t *out))
+UNAVAILABLE(ParamGetU32, (ncclParamHandle_t h, uint32_t *out))
+UNAVAILABLE(ParamGetU64, (ncclParamHandle_t h, uint64_t *out))
+UNAVAILABLE(ParamGetStr, (ncclParamHandle_t h, const char **out))
+UNAVAILABLE(ParamGet, (ncclParamHandle_t h, void *out, int maxLen, int *len))
+UNAVAILABLE(ParamGetParameter, (const char *key, const char **value, int *valueLen))
+UNAVAILABLE(ParamGetAllParameterKeys, (const char ***table, int *tableLen))
+
+TT_FUNCTION(void, ParamDumpAll, (void))
+{
+    tt_unavailable("ncclParamDumpAll");
+    fprintf(stderr, "tutti: not implemented yet: ncclParamDumpAll\n");
+}

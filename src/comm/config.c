@@ -1,0 +1,96 @@
+// Configurations: every version's structure read into one complete ncclConfig_t. See comm.h. SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+#include "base/params.h"
+#include "comm/comm.h"
+
+#include <stddef.h>
+#include <string.h>
+
+struct int_field {
+    const char *name;
+    size_t offset;
+    unsigned since;             // fields newer than the caller's version are not read
+    int least, most, standard;  // standard NCCL_CONFIG_UNDEF_INT: stays undefined
+};
+
+#define FIELD(name) #name, offsetof(ncclConfig_t, name)
+static const struct int_field fields[] = {
+    {FIELD(blocking), 21400, 0, 1, 1},
+    {FIELD(cgaClusterSize), 21700, 0, 8, 4},
+    {FIELD(minCTAs), 21700, 1, INT_MAX, 1},
+    {FIELD(maxCTAs), 21700, 1, INT_MAX, 64},
+    {FIELD(splitShare), 21700, 0, 1, 0},
+    {FIELD(trafficClass), 22500, INT_MIN, INT_MAX, NCCL_CONFIG_UNDEF_INT},
+    {FIELD(collnetEnable), 22700, 0, 1, 0},
+    {FIELD(CTAPolicy), 22700, 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO, NCCL_CTA_POLICY_DEFAULT},
+    {FIELD(shrinkShare), 22700, 0, 1, 0},
+    {FIELD(nvlsCTAs), 22700, 1, INT_MAX, NCCL_CONFIG_UNDEF_INT},
+    {FIELD(nChannelsPerNetPeer), 22800, 1, 64, NCCL_CONFIG_UNDEF_INT},
+    {FIELD(nvlinkCentricSched), 22800, 0, 1, 0},
+    {FIELD(graphUsageMode), 22900, 0, 2, 2},
+    {FIELD(numRmaCtx), 22900, 0, INT_MAX, 1},
+    {FIELD(maxP2pPeers), 23000, 1, INT_MAX, NCCL_CONFIG_UNDEF_INT},
+    {FIELD(graphStreamOrdering), 23005, 0, 1, 1},
+};
+#undef FIELD
+enum { MAX_CTAS = 64 };
+
+static int *field_of(ncclConfig_t *config, const struct int_field *field)
+{
+    return (int *)(void *)((char *)config + field->offset);
+}
+
+// Takes what the caller's structure has; fields that its version does not know become undefined.
+static ncclResult_t copy_known(const ncclConfig_t *config, const char *call, ncclConfig_t *out)
+{
+    static const ncclConfig_t undefined = NCCL_CONFIG_INITIALIZER;
+    *out = undefined;
+    if (config->magic != NCCL_API_MAGIC) {
+        return tt_fail(ncclInvalidArgument, "%s: config->magic is %#x; begin with NCCL_CONFIG_INITIALIZER", call,
+                       config->magic);
+    }
+    if (config->size < offsetof(ncclConfig_t, cgaClusterSize)) {
+        return tt_fail(ncclInvalidArgument, "%s: config->size is %zu; begin with NCCL_CONFIG_INITIALIZER", call,
+                       config->size);
+    }
+    memcpy(out, config, config->size < sizeof *out ? config->size : sizeof *out);
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if (config->version < fields[i].since) {
+            *field_of(out, &fields[i]) = NCCL_CONFIG_UNDEF_INT;
+        }
+    }
+    out->netName = config->version < 21700 ? NULL : out->netName;
+    out->commName = config->version < 22700 ? NULL : out->commName;
+    return ncclSuccess;
+}
+
+ncclResult_t tt_config_read(const ncclConfig_t *config, const char *call, ncclConfig_t *out)
+{
+    static const ncclConfig_t undefined = NCCL_CONFIG_INITIALIZER;
+    *out = undefined;
+    if (config != NULL) {
+        TRY(copy_known(config, call, out));
+    }
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        int *value = field_of(out, &fields[i]);
+        if (*value == NCCL_CONFIG_UNDEF_INT) {
+            *value = fields[i].standard;
+        } else if (*value < fields[i].least || *value > fields[i].most) {
+            return tt_fail(ncclInvalidArgument, "%s: config->%s is %d, must be %d to %d", call, fields[i].name, *value,
+                           fields[i].least, fields[i].most);
+        }
+    }
+    if (out->minCTAs > out->maxCTAs) {
+        return tt_fail(ncclInvalidArgument, "%s: config->minCTAs is %d, more than maxCTAs, %d", call, out->minCTAs,
+                       out->maxCTAs);
+    }
+    out->minCTAs = out->minCTAs > MAX_CTAS ? MAX_CTAS : out->minCTAs;
+    out->maxCTAs = out->maxCTAs > MAX_CTAS ? MAX_CTAS : out->maxCTAs;
+    if (out->CTAPolicy == (NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO)) {
+        out->CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    }
+    if (tt_param_int(TT_PARAM_COMM_BLOCKING) >= 0) {
+        out->blocking = (int)tt_param_int(TT_PARAM_COMM_BLOCKING);
+    }
+    return ncclSuccess;
+}

@@ -1,0 +1,189 @@
+// Making a communicator: the structure at once, its joining in the group's end. See comm.h. SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+#include "base/wait.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/comm.h"
+#include "comm/group.h"
+#include "comm/local.h"
+
+#include <cuda_runtime.h>
+#ifdef TUTTI_VIRTUAL_DEVICES
+#include <vgpu/native.h>
+#endif
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct joining {
+    ncclUniqueId id;
+    ncclComm_t *user_comm; // the caller's variable: NULL is written there when a blocking init fails
+};
+
+// The build for virtual devices must not meet CUDA's own runtime in one process: memory and streams of one mean nothing to the other.
+static ncclResult_t check_runtime(const char *call)
+{
+#ifdef TUTTI_VIRTUAL_DEVICES
+    Dl_info ours, theirs;
+    void *symbol = dlsym(RTLD_DEFAULT, "cudaMalloc");
+    if (symbol != NULL && dladdr(symbol, &theirs) != 0 && dladdr((void *)vgpuWorkerCount, &ours) != 0 &&
+        ours.dli_fbase != theirs.dli_fbase) {
+        return tt_fail(ncclInvalidUsage,
+                       "%s: %s is loaded, but this libnccl runs on tutti's virtual devices (%s): run with one of them",
+                       call, theirs.dli_fname, ours.dli_fname);
+    }
+#endif
+    (void)call;
+    return ncclSuccess;
+}
+
+static ncclResult_t check_device(const char *call, int *device_out)
+{
+    int count = 0;
+    TRY(check_runtime(call));
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0) {
+        cudaGetLastError();
+        return tt_fail(ncclUnhandledCudaError, "%s: no device: %s (see VGPU_MACHINE and CUDA_VISIBLE_DEVICES)", call,
+                       cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
+    }
+    return tt_cuda((int)cudaGetDevice(device_out), "cudaGetDevice");
+}
+
+static void free_parts(struct ncclComm *comm, bool kernels_may_run)
+{
+    tt_local_fail(comm);
+    tt_bootstrap_leave(comm->bootstrap);
+    tt_local_leave(comm);
+    tt_abort_flag_give(comm->abort_flag, kernels_may_run);
+    free(comm->peers);
+    comm->bootstrap = NULL;
+    comm->peers = NULL;
+}
+
+void tt_comm_free(struct ncclComm *comm, bool kernels_may_run)
+{
+    free_parts(comm, kernels_may_run);
+    tt_handle_bury(comm);
+}
+
+static ncclResult_t join(struct ncclComm *comm, const ncclUniqueId *id)
+{
+    TRY(tt_bootstrap_join(id, comm->rank, comm->nranks, comm->abort_flag, &comm->bootstrap));
+    TRY(tt_peer_describe(comm->rank, &comm->peers[comm->rank]));
+    TRY(tt_bootstrap_allgather(comm->bootstrap, comm->peers, sizeof *comm->peers));
+    comm->hash = comm->peers[0].random;
+    if (comm->name[0] == 0) {
+        snprintf(comm->name, sizeof comm->name, "comm-%016llx", (unsigned long long)comm->hash);
+    }
+    TRY(tt_peers_arrange(comm));
+    return tt_local_join(comm);
+}
+
+// The group's job. Runs in any thread with the communicator's device current.
+static ncclResult_t join_job(struct ncclComm *comm, void *argument)
+{
+    struct joining *joining = argument;
+    tt_log(TT_LOG_INFO, TT_LOG_INIT, "[rank %d] comm %p rank %d nranks %d cudaDev %d - Init START", comm->rank,
+           (void *)comm, comm->rank, comm->nranks, comm->cuda_device);
+    uint64_t start = tt_now_ns();
+    ncclResult_t result = join(comm, &joining->id);
+    if (result == ncclSuccess) {
+        atomic_store(&comm->state, TT_COMM_READY);
+        tt_log(TT_LOG_INFO, TT_LOG_INIT, "comm %p rank %d nranks %d lsa %d of %d - Init COMPLETE in %.1f ms", (void *)comm,
+               comm->rank, comm->nranks, comm->lsa_rank, comm->lsa_size, (double)(tt_now_ns() - start) / 1e6);
+    } else {
+        tt_bootstrap_report_failure(comm->bootstrap, tt_last_error());
+        atomic_store(&comm->async_error, (int)result);
+        atomic_store(&comm->state, TT_COMM_FAILED);
+    }
+    bool give_up = result != ncclSuccess && comm->config.blocking != 0;
+    atomic_fetch_sub(&comm->users, 1);
+    // A failed blocking init leaves nothing behind, unless an abort has taken the communicator over.
+    if (give_up && tt_handle_remove(comm)) {
+        *joining->user_comm = NULL;
+        tt_comm_free(comm, false);
+    }
+    return result;
+}
+
+void tt_comm_give_up(struct ncclComm *comm, void *argument)
+{
+    struct joining *joining = argument;
+    atomic_fetch_sub(&comm->users, 1);
+    if (tt_handle_remove(comm)) {
+        *joining->user_comm = NULL;
+        tt_comm_free(comm, false);
+    }
+}
+
+static ncclResult_t check_arguments(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id, int rank,
+                                    const char *call)
+{
+    if (comm_out == NULL) {
+        return tt_fail(ncclInvalidArgument, "%s: comm is NULL, must be where to write the communicator", call);
+    }
+    *comm_out = NULL;
+    if (id == NULL) {
+        return tt_fail(ncclInvalidArgument, "%s: the unique id is NULL", call);
+    }
+    if (nranks < 1) {
+        return tt_fail(ncclInvalidArgument, "%s: nranks is %d, must be at least 1", call, nranks);
+    }
+    if (rank < 0 || rank >= nranks) {
+        return tt_fail(ncclInvalidArgument, "%s: rank is %d, must be 0 to %d", call, rank, nranks - 1);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t allocate(int nranks, int rank, const ncclConfig_t *config, const char *call,
+                             struct ncclComm **comm_out)
+{
+    ncclConfig_t complete;
+    int device;
+    TRY(tt_config_read(config, call, &complete));
+    TRY(check_device(call, &device));
+    struct ncclComm *comm = calloc(1, sizeof *comm);
+    struct tt_peer *peers = calloc((size_t)nranks, sizeof *peers);
+    if (comm == NULL || peers == NULL) {
+        free(comm);
+        free(peers);
+        return tt_fail(ncclSystemError, "%s: rank %d: no memory for a communicator of %d ranks", call, rank, nranks);
+    }
+    comm->magic_start = comm->magic_end = TT_COMM_MAGIC;
+    comm->rank = rank;
+    comm->nranks = nranks;
+    comm->cuda_device = device;
+    comm->config = complete;
+    comm->peers = peers;
+    atomic_store(&comm->users, 1); // the joining
+    if (complete.commName != NULL) {
+        snprintf(comm->name, sizeof comm->name, "%s", complete.commName);
+    }
+    ncclResult_t result = tt_abort_flag_take(&comm->abort_flag, &comm->abort_flag_device);
+    if (result == ncclSuccess) {
+        result = tt_handle_add(comm);
+    }
+    if (result != ncclSuccess) {
+        tt_comm_free(comm, false);
+        return result;
+    }
+    *comm_out = comm;
+    return ncclSuccess;
+}
+
+ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config,
+                          const char *call)
+{
+    struct ncclComm *comm = NULL;
+    ncclResult_t result = check_arguments(comm_out, nranks, id, rank, call);
+    if (result == ncclSuccess) {
+        result = allocate(nranks, rank, config, call, &comm);
+    }
+    if (result != ncclSuccess) {
+        return tt_group_latch(result);
+    }
+    *comm_out = comm;
+    struct joining joining = {.id = *id, .user_comm = comm_out};
+    return tt_group_submit(comm, TT_GROUP_INIT, join_job, &joining, sizeof joining);
+}
