@@ -154,8 +154,9 @@ cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream)
     }
     struct vgpu_memory_range range = vgpu_memory_find(pointer);
     if (range.kind == VGPU_MEMORY_NONE || range.base != (uintptr_t)pointer) {
-        return vgpu_fail(cudaErrorInvalidValue, "cudaFreeAsync: %p is not the beginning of an "
-                                                "allocation",
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "cudaFreeAsync: %p is not the beginning of an "
+                         "allocation",
                          pointer);
     }
     return vgpu_stream_submit(stream, "cudaFreeAsync", free_later, &pointer, sizeof(pointer));

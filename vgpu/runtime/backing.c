@@ -232,8 +232,8 @@ void vgpu_backing_release(struct vgpu_backing *backing)
 void *vgpu_backing_map(struct vgpu_backing *backing, void *at, size_t bytes, size_t offset,
                        int protection)
 {
-    void *address = mmap(at, bytes, protection, MAP_SHARED | (at ? MAP_FIXED : 0), backing->fd,
-                         (off_t)offset);
+    void *address =
+        mmap(at, bytes, protection, MAP_SHARED | (at ? MAP_FIXED : 0), backing->fd, (off_t)offset);
     return address == MAP_FAILED ? NULL : address;
 }
 

@@ -1,7 +1,8 @@
 // A piece of memory that can be shared: one sealed memfd with a label.
 //
 // The memfd is a page longer than the memory: that last page is its label, which says what it is to
-// whoever gets the descriptor, over a socket or through /proc. Its size is sealed, so no process can
+// whoever gets the descriptor, over a socket or through /proc. Its size is sealed, so no process
+// can
 // take memory away under another. SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_RUNTIME_BACKING_H
 #define VGPU_RUNTIME_BACKING_H
@@ -22,15 +23,15 @@ enum vgpu_backing_kind {
 struct vgpu_label {
     char magic[8];
     uint32_t version;
-    uint32_t kind;           // enum vgpu_backing_kind
-    uint64_t bytes;          // of memory, without this page
-    uint64_t object_bytes;   // multicast: the object's size
-    unsigned char key[16];   // random
-    unsigned char uuid[16];  // of the device; zero for host memory
-    uint32_t handle_types;   // CUmemAllocationHandleType, as given at creation
-    uint32_t location_type;  // CUmemLocationType
+    uint32_t kind;          // enum vgpu_backing_kind
+    uint64_t bytes;         // of memory, without this page
+    uint64_t object_bytes;  // multicast: the object's size
+    unsigned char key[16];  // random
+    unsigned char uuid[16]; // of the device; zero for host memory
+    uint32_t handle_types;  // CUmemAllocationHandleType, as given at creation
+    uint32_t location_type; // CUmemLocationType
     int32_t location_id;
-    uint32_t gpu_direct;     // allocFlags.gpuDirectRDMACapable
+    uint32_t gpu_direct; // allocFlags.gpuDirectRDMACapable
 };
 
 struct vgpu_backing {
@@ -68,9 +69,9 @@ void *vgpu_backing_map(struct vgpu_backing *backing, void *at, size_t bytes, siz
 cudaError_t vgpu_fail_limit(const char *function, const char *what, int number);
 
 // ---- The host's memory ------------------------------------------------------------------------
-// Asks for `bytes` of the host's memory before anything touches them; cudaErrorMemoryAllocation where
-// host or device have not that much. For memory in backings; device: NULL for host memory. Under the
-// lock.
+// Asks for `bytes` of the host's memory before anything touches them; cudaErrorMemoryAllocation
+// where host or device have not that much. For memory in backings; device: NULL for host memory.
+// Under the lock.
 cudaError_t vgpu_budget_take(const char *function, struct vgpu_device *device, size_t bytes);
 void vgpu_budget_return(struct vgpu_device *device, size_t bytes);
 // The same for pinned memory, which the caller touches at once.

@@ -1,4 +1,5 @@
-// How much memory may still be given out: the device's announced size, and what the host really has.
+// How much memory may still be given out: the device's announced size, and what the host really
+// has.
 //
 // Memory that was given out but not touched yet is counted as taken, exactly for this process:
 // what was given out minus the pages that its memfds hold. Nothing is touched before the host is
@@ -118,11 +119,14 @@ static size_t user_cap(void)
     char *rest;
     unsigned long long value = strtoull(text, &rest, 10);
     int shift = *rest == 'G' ? 30 : *rest == 'M' ? 20 : *rest == 'K' ? 10 : 0;
-    if (rest == text || (shift ? rest[1] : *rest) || value > (unsigned long long)SIZE_MAX >> shift) {
+    if (rest == text || (shift ? rest[1] : *rest) ||
+        value > (unsigned long long)SIZE_MAX >> shift) {
         static bool said; // under the memory lock
         if (!said) {
-            fprintf(stderr, "vgpu: VGPU_HOST_MEMORY is \"%.40s\"; it must be bytes, or a number "
-                            "with K, M or G; ignored\n", text);
+            fprintf(stderr,
+                    "vgpu: VGPU_HOST_MEMORY is \"%.40s\"; it must be bytes, or a number "
+                    "with K, M or G; ignored\n",
+                    text);
         }
         said = true;
         return SIZE_MAX;

@@ -1,7 +1,7 @@
 // Copies and fills: cudaMemcpy, cudaMemset and their 2D and asynchronous forms.
 //
-// Each is checked at the call and carried out by the stream. From and to pageable host memory a copy
-// follows CUDA's rules: a small source is taken over at the call, otherwise the call waits.
+// Each is checked at the call and carried out by the stream. From and to pageable host memory a
+// copy follows CUDA's rules: a small source is taken over at the call, otherwise the call waits.
 // SPDX-License-Identifier: Apache-2.0
 #include "copy.h"
 
@@ -137,16 +137,15 @@ static cudaError_t check_copy(const char *function, const struct copy *copy,
     cudaError_t error = check_side(function, true, copy->destination, written, to_device, to_host,
                                    &kinds->destination);
     if (error == cudaSuccess) {
-        error = check_side(function, false, copy->source, read, from_device, from_host,
-                           &kinds->source);
+        error =
+            check_side(function, false, copy->source, read, from_device, from_host, &kinds->source);
     }
     return error;
 }
 
 // ---- Submitting --------------------------------------------------------------------------------
 
-static cudaError_t submit_staged(const char *function, const struct copy *copy,
-                                 cudaStream_t stream)
+static cudaError_t submit_staged(const char *function, const struct copy *copy, cudaStream_t stream)
 {
     size_t bytes = copy->width * copy->height;
     struct copy *staged = malloc(sizeof(*staged) + bytes);

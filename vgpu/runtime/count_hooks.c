@@ -1,7 +1,8 @@
 // Hooks of code compiled with `tutticc --count`: every load and store of a kernel is counted.
 //
 // The compiler places these calls when it is asked to look for data races (-fsanitize=thread); this
-// library, linked in place of that tool's runtime, makes them count instead. Nothing else of the tool
+// library, linked in place of that tool's runtime, makes them count instead. Nothing else of the
+// tool
 // is used. SPDX-License-Identifier: Apache-2.0
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,18 +21,15 @@ static inline void count(const volatile void *address, size_t bytes, int is_stor
     }
 }
 
-// ---- Beginning, functions, tables of virtual functions: nothing to count -------------------------
+// ---- Beginning, functions, tables of virtual functions: nothing to count
+// -------------------------
 
-EXPORT void __tsan_init(void)
-{
-}
+EXPORT void __tsan_init(void) {}
 EXPORT void __tsan_func_entry(void *caller)
 {
     (void)caller;
 }
-EXPORT void __tsan_func_exit(void)
-{
-}
+EXPORT void __tsan_func_exit(void) {}
 EXPORT void __tsan_vptr_update(void **address, void *value)
 {
     (void)address;
@@ -80,23 +78,24 @@ EXPORT void __tsan_write_range(void *address, size_t bytes)
 // strongest order, and count as the traffic they are (a read-modify-write as both).
 
 #define RMW(bits, type, name, builtin)                                                             \
-    EXPORT type __tsan_atomic##bits##_##name(volatile type *address, type value, int order)        \
+    EXPORT type __tsan_atomic##bits##_##name(volatile void *address, type value, int order)        \
     {                                                                                              \
         (void)order;                                                                               \
         count(address, sizeof(type), 0);                                                           \
         count(address, sizeof(type), 1);                                                           \
-        return builtin(address, value, __ATOMIC_SEQ_CST);                                          \
+        return builtin((volatile type *)address, value, __ATOMIC_SEQ_CST);                         \
     }
 
 #define EXCHANGES(bits, type, name)                                                                \
-    EXPORT int __tsan_atomic##bits##_compare_exchange_##name(                                      \
-        volatile type *address, type *expected, type desired, int success, int failure)            \
+    EXPORT bool __tsan_atomic##bits##_compare_exchange_##name(                                     \
+        volatile void *address, void *expected, type desired, int success, int failure)            \
     {                                                                                              \
         (void)success;                                                                             \
         (void)failure;                                                                             \
         count(address, sizeof(type), 0);                                                           \
-        int done = __atomic_compare_exchange_n(address, expected, desired, false,                  \
-                                               __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                \
+        bool done =                                                                                \
+            __atomic_compare_exchange_n((volatile type *)address, (type *)expected, desired,       \
+                                        false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                \
         if (done) {                                                                                \
             count(address, sizeof(type), 1);                                                       \
         }                                                                                          \
@@ -104,17 +103,17 @@ EXPORT void __tsan_write_range(void *address, size_t bytes)
     }
 
 #define ATOMICS(bits, type)                                                                        \
-    EXPORT type __tsan_atomic##bits##_load(const volatile type *address, int order)                \
+    EXPORT type __tsan_atomic##bits##_load(const volatile void *address, int order)                \
     {                                                                                              \
         (void)order;                                                                               \
         count(address, sizeof(type), 0);                                                           \
-        return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                         \
+        return __atomic_load_n((const volatile type *)address, __ATOMIC_SEQ_CST);                  \
     }                                                                                              \
-    EXPORT void __tsan_atomic##bits##_store(volatile type *address, type value, int order)         \
+    EXPORT void __tsan_atomic##bits##_store(volatile void *address, type value, int order)         \
     {                                                                                              \
         (void)order;                                                                               \
         count(address, sizeof(type), 1);                                                           \
-        __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                        \
+        __atomic_store_n((volatile type *)address, value, __ATOMIC_SEQ_CST);                       \
     }                                                                                              \
     RMW(bits, type, exchange, __atomic_exchange_n)                                                 \
     RMW(bits, type, fetch_add, __atomic_fetch_add)                                                 \
@@ -125,18 +124,18 @@ EXPORT void __tsan_write_range(void *address, size_t bytes)
     RMW(bits, type, fetch_nand, __atomic_fetch_nand)                                               \
     EXCHANGES(bits, type, strong)                                                                  \
     EXCHANGES(bits, type, weak)                                                                    \
-    EXPORT type __tsan_atomic##bits##_compare_exchange_val(                                        \
-        volatile type *address, type expected, type desired, int success, int failure)             \
+    EXPORT type __tsan_atomic##bits##_compare_exchange_val(volatile void *address, type expected,  \
+                                                           type desired, int success, int failure) \
     {                                                                                              \
         __tsan_atomic##bits##_compare_exchange_strong(address, &expected, desired, success,        \
                                                       failure);                                    \
         return expected;                                                                           \
     }
 
-ATOMICS(8, uint8_t)
-ATOMICS(16, uint16_t)
-ATOMICS(32, uint32_t)
-ATOMICS(64, uint64_t)
+ATOMICS(8, unsigned char)
+ATOMICS(16, unsigned short)
+ATOMICS(32, unsigned int)
+ATOMICS(64, unsigned long)
 
 EXPORT void __tsan_atomic_thread_fence(int order)
 {

@@ -84,8 +84,9 @@ cudaError_t vgpu_device_ready(const struct vgpu_device *device)
         if (*wrong) {
             return vgpu_fail(cudaErrorInitializationError, "no virtual machine: %s", wrong);
         }
-        return vgpu_fail(cudaErrorNoDevice, "no device is visible (VGPU_MACHINE is %s; "
-                                            "CUDA_VISIBLE_DEVICES may hide devices)",
+        return vgpu_fail(cudaErrorNoDevice,
+                         "no device is visible (VGPU_MACHINE is %s; "
+                         "CUDA_VISIBLE_DEVICES may hide devices)",
                          vgpu_machine()->name);
     }
     cudaError_t sticky = (cudaError_t)atomic_load(&device->sticky_error);
@@ -177,8 +178,9 @@ cudaError_t cudaSetDeviceFlags(unsigned int flags)
     }
     unsigned int schedule = flags & cudaDeviceScheduleMask;
     if ((flags & ~(unsigned int)cudaDeviceMask) || (schedule & (schedule - 1))) {
-        return vgpu_fail(cudaErrorInvalidValue, "cudaSetDeviceFlags: flags are 0x%x; at most one "
-                                                "cudaDeviceSchedule* and the cudaDevice* flags",
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "cudaSetDeviceFlags: flags are 0x%x; at most one "
+                         "cudaDeviceSchedule* and the cudaDevice* flags",
                          flags);
     }
     atomic_store(&device_flags[device->ordinal], flags);
@@ -405,8 +407,9 @@ cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value)
         return vgpu_fail(cudaErrorUnsupportedLimit, "cudaDeviceSetLimit: no limit %d", (int)limit);
     }
     if (limit == cudaLimitStackSize && value > 512 << 10) {
-        return vgpu_fail(cudaErrorInvalidValue, "cudaDeviceSetLimit: a stack of %zu bytes; at most "
-                                                "524288 a thread",
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "cudaDeviceSetLimit: a stack of %zu bytes; at most "
+                         "524288 a thread",
                          value);
     }
     atomic_store(&limits[device->ordinal][limit], value);
@@ -458,9 +461,8 @@ cudaError_t cudaDeviceGetSharedMemConfig(enum cudaSharedMemConfig *config)
     return vgpu_device_ready(vgpu_current_device());
 }
 
-cudaError_t
-cudaDeviceFlushGPUDirectRDMAWrites(enum cudaFlushGPUDirectRDMAWritesTarget target,
-                                   enum cudaFlushGPUDirectRDMAWritesScope scope)
+cudaError_t cudaDeviceFlushGPUDirectRDMAWrites(enum cudaFlushGPUDirectRDMAWritesTarget target,
+                                               enum cudaFlushGPUDirectRDMAWritesScope scope)
 {
     if (target != cudaFlushGPUDirectRDMAWritesTargetCurrentDevice ||
         (scope != cudaFlushGPUDirectRDMAWritesToOwner &&

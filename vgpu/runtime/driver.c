@@ -25,8 +25,8 @@ CUresult cuInit(unsigned int flags)
 {
     cudaError_t before = vgpu_driver_begin();
     if (flags != 0) {
-        return vgpu_driver_end(
-            before, vgpu_fail(cudaErrorInvalidValue, "cuInit: flags are 0x%x; they must be 0", flags));
+        return vgpu_driver_end(before, vgpu_fail(cudaErrorInvalidValue,
+                                                 "cuInit: flags are 0x%x; they must be 0", flags));
     }
     if (vgpu_device_count() == 0) {
         return vgpu_driver_end(before, vgpu_device_ready(NULL));
@@ -68,8 +68,8 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
     cudaError_t before = vgpu_driver_begin();
     struct vgpu_device *found;
-    cudaError_t error = device ? get_device("cuDeviceGet", ordinal, &found)
-                               : null_argument("cuDeviceGet");
+    cudaError_t error =
+        device ? get_device("cuDeviceGet", ordinal, &found) : null_argument("cuDeviceGet");
     if (error == cudaSuccess) {
         *device = ordinal;
     }
@@ -102,8 +102,8 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
     cudaError_t before = vgpu_driver_begin();
     struct vgpu_device *found;
-    cudaError_t error = uuid ? get_device("cuDeviceGetUuid", device, &found)
-                             : null_argument("cuDeviceGetUuid");
+    cudaError_t error =
+        uuid ? get_device("cuDeviceGetUuid", device, &found) : null_argument("cuDeviceGetUuid");
     if (error == cudaSuccess) {
         memcpy(uuid->bytes, found->info.uuid, sizeof(uuid->bytes));
     }
@@ -114,8 +114,8 @@ CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
 {
     cudaError_t before = vgpu_driver_begin();
     struct vgpu_device *found;
-    cudaError_t error = bytes ? get_device("cuDeviceTotalMem", device, &found)
-                              : null_argument("cuDeviceTotalMem");
+    cudaError_t error =
+        bytes ? get_device("cuDeviceTotalMem", device, &found) : null_argument("cuDeviceTotalMem");
     if (error == cudaSuccess) {
         *bytes = found->info.memory_bytes;
     }
@@ -218,9 +218,9 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device)
         while (uses > 0 && !atomic_compare_exchange_weak(&primary_uses[device], &uses, uses - 1)) {
         }
         if (uses == 0) {
-            error = vgpu_fail(cudaErrorDeviceUninitialized,
-                              "cuDevicePrimaryCtxRelease: device %d's context is not retained",
-                              device);
+            error =
+                vgpu_fail(cudaErrorDeviceUninitialized,
+                          "cuDevicePrimaryCtxRelease: device %d's context is not retained", device);
         }
     }
     return vgpu_driver_end(before, error);
@@ -295,8 +295,8 @@ CUresult cuCtxCreate(CUcontext *context, CUctxCreateParams *parameters, unsigned
 {
     cudaError_t before = vgpu_driver_begin();
     struct vgpu_device *found;
-    cudaError_t error = context ? get_device("cuCtxCreate", device, &found)
-                                : null_argument("cuCtxCreate");
+    cudaError_t error =
+        context ? get_device("cuCtxCreate", device, &found) : null_argument("cuCtxCreate");
     if (error == cudaSuccess && (parameters || (flags & ~(unsigned)CU_CTX_FLAGS_MASK))) {
         error = vgpu_fail(cudaErrorInvalidValue,
                           "cuCtxCreate: parameters at %p (none are supported), flags 0x%x",
@@ -317,8 +317,9 @@ CUresult cuCtxDestroy(CUcontext context)
     cudaError_t before = vgpu_driver_begin();
     struct vgpu_device *device = device_of(context);
     if (!device) {
-        return vgpu_driver_end(before, vgpu_fail(cudaErrorDeviceUninitialized,
-                                                 "cuCtxDestroy: %p is no context", (void *)context));
+        return vgpu_driver_end(before,
+                               vgpu_fail(cudaErrorDeviceUninitialized,
+                                         "cuCtxDestroy: %p is no context", (void *)context));
     }
     if (current_context() == context) {
         CUcontext popped;
@@ -347,10 +348,10 @@ CUresult cuCtxPushCurrent(CUcontext context)
 {
     cudaError_t before = vgpu_driver_begin();
     if (pushed_count == CONTEXT_STACK || !context) {
-        return vgpu_driver_end(
-            before, vgpu_fail(cudaErrorInvalidValue, "cuCtxPushCurrent: context %p, %d pushed (at "
-                                                     "most %d)",
-                              (void *)context, pushed_count, CONTEXT_STACK));
+        return vgpu_driver_end(before, vgpu_fail(cudaErrorInvalidValue,
+                                                 "cuCtxPushCurrent: context %p, %d pushed (at "
+                                                 "most %d)",
+                                                 (void *)context, pushed_count, CONTEXT_STACK));
     }
     CUcontext below = current_context();
     cudaError_t error = set_current("cuCtxPushCurrent", context);
@@ -393,10 +394,9 @@ CUresult cuCtxSynchronize(void)
 {
     cudaError_t before = vgpu_driver_begin();
     struct vgpu_device *device = device_of(current_context());
-    return vgpu_driver_end(before, device
-                                       ? vgpu_device_wait(device)
-                                       : vgpu_fail(cudaErrorDeviceUninitialized,
-                                                   "cuCtxSynchronize: no context is current"));
+    return vgpu_driver_end(before, device ? vgpu_device_wait(device)
+                                          : vgpu_fail(cudaErrorDeviceUninitialized,
+                                                      "cuCtxSynchronize: no context is current"));
 }
 
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
@@ -409,11 +409,10 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
 {
     cudaError_t before = vgpu_driver_begin();
     struct vgpu_device *device = device_of(peer);
-    return vgpu_driver_end(before, device
-                                       ? cudaDeviceEnablePeerAccess(device->ordinal, flags)
-                                       : vgpu_fail(cudaErrorDeviceUninitialized,
-                                                   "cuCtxEnablePeerAccess: %p is no context",
-                                                   (void *)peer));
+    return vgpu_driver_end(before, device ? cudaDeviceEnablePeerAccess(device->ordinal, flags)
+                                          : vgpu_fail(cudaErrorDeviceUninitialized,
+                                                      "cuCtxEnablePeerAccess: %p is no context",
+                                                      (void *)peer));
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer)

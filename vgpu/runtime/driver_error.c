@@ -14,7 +14,10 @@ struct row {
 };
 
 // The names that the driver has; texts are the runtime's of the same number.
-#define NAMED(error) {error, #error}
+#define NAMED(error)                                                                               \
+    {                                                                                              \
+        error, #error                                                                              \
+    }
 static const struct row ROWS[] = {
     NAMED(CUDA_SUCCESS),
     NAMED(CUDA_ERROR_INVALID_VALUE),
@@ -180,7 +183,17 @@ CUresult cuGetErrorString(CUresult error, const char **text)
     if (!row) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *text = error == CUDA_ERROR_KEY_ROTATION ? "key rotation is needed"
-                                             : cudaGetErrorString((cudaError_t)error);
+    // Two that the runtime has no number for.
+    switch (error) {
+    case CUDA_ERROR_CONTEXT_ALREADY_CURRENT:
+        *text = "context already current";
+        break;
+    case CUDA_ERROR_KEY_ROTATION:
+        *text = "key rotation needed";
+        break;
+    default:
+        *text = cudaGetErrorString((cudaError_t)error);
+        break;
+    }
     return CUDA_SUCCESS;
 }

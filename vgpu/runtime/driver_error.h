@@ -9,9 +9,9 @@
 // Every driver function that can fail inside the runtime is written as
 //     cudaError_t before = vgpu_driver_begin();
 //     return vgpu_driver_end(before, <a function of the runtime>(...));
-// begin remembers the thread's last error; end restores it and gives the driver's number of `error`.
+// begin remembers the thread's last error; end restores it and gives the driver's number of
+// `error`.
 cudaError_t vgpu_driver_begin(void);
 CUresult vgpu_driver_end(cudaError_t before, cudaError_t error);
-
 
 #endif

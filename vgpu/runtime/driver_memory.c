@@ -121,8 +121,8 @@ static CUresult copy(const char *function, void *destination, const void *source
 
 CUresult cuMemcpy(CUdeviceptr destination, CUdeviceptr source, size_t bytes)
 {
-    return copy("cuMemcpy", address_of(destination), address_of(source), bytes, cudaMemcpyDefault, 0,
-                true);
+    return copy("cuMemcpy", address_of(destination), address_of(source), bytes, cudaMemcpyDefault,
+                0, true);
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream)
@@ -329,9 +329,9 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdev
     vgpu_memory_lock();
     struct vgpu_mapping *mapping = vgpu_mapping_find((uintptr_t)pointer);
     if (!value || !mapping) {
-        error = vgpu_fail(cudaErrorInvalidValue,
-                          "cuPointerGetAttribute: result at %p, 0x%llx is %s", value, pointer,
-                          mapping ? "known" : "in no allocation");
+        error =
+            vgpu_fail(cudaErrorInvalidValue, "cuPointerGetAttribute: result at %p, 0x%llx is %s",
+                      value, pointer, mapping ? "known" : "in no allocation");
     } else {
         error = pointer_attribute(mapping, attribute, (uintptr_t)pointer, &found, &bytes);
     }

@@ -49,11 +49,10 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
     cudaError_t before = vgpu_driver_begin();
     struct vgpu_device *device = vgpu_stream_device(stream);
     if (!context || !device) {
-        return vgpu_driver_end(before,
-                               vgpu_fail(context ? cudaErrorInvalidResourceHandle
-                                                 : cudaErrorInvalidValue,
-                                         "cuStreamGetCtx: stream %p, result at %p", (void *)stream,
-                                         (void *)context));
+        return vgpu_driver_end(
+            before,
+            vgpu_fail(context ? cudaErrorInvalidResourceHandle : cudaErrorInvalidValue,
+                      "cuStreamGetCtx: stream %p, result at %p", (void *)stream, (void *)context));
     }
     *context = (CUcontext)device;
     return CUDA_SUCCESS;
@@ -88,8 +87,8 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
     return status ? vgpu_driver_end(before, error) : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Waiting in a stream for a word of memory would hold up a thread of the pool; devices say that they
-// cannot (CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1 and its like are 0).
+// Waiting in a stream for a word of memory would hold up a thread of the pool; devices say that
+// they cannot (CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1 and its like are 0).
 static CUresult no_wait(const char *function, CUstream stream, CUdeviceptr address)
 {
     cudaError_t before = vgpu_driver_begin();
@@ -226,10 +225,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
     cudaError_t before = vgpu_driver_begin();
     dim3 grid = {config->gridDimX, config->gridDimY, config->gridDimZ};
     dim3 block = {config->blockDimX, config->blockDimY, config->blockDimZ};
-    return vgpu_driver_end(before,
-                           cudaLaunchCooperativeKernel((const void *)function, grid, block,
-                                                       arguments, config->sharedMemBytes,
-                                                       config->hStream));
+    return vgpu_driver_end(before, cudaLaunchCooperativeKernel((const void *)function, grid, block,
+                                                               arguments, config->sharedMemBytes,
+                                                               config->hStream));
 }
 
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
@@ -275,7 +273,6 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfuncti
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
 {
     cudaError_t before = vgpu_driver_begin();
-    return vgpu_driver_end(before,
-                           cudaFuncSetAttribute((const void *)function,
-                                                (enum cudaFuncAttribute)attribute, value));
+    return vgpu_driver_end(before, cudaFuncSetAttribute((const void *)function,
+                                                        (enum cudaFuncAttribute)attribute, value));
 }

@@ -15,7 +15,10 @@ struct row {
 };
 
 // The name as text is taken before cuda.h's macros replace it by that of a generation.
-#define ROW(name, since) {#name, (void *)name, since}
+#define ROW(name, since)                                                                           \
+    {                                                                                              \
+#name, (void *)name, since                                                                 \
+    }
 
 // In the order of strcmp.
 static const struct row ROWS[] = {

@@ -71,8 +71,8 @@ static cudaError_t open_handle(const struct handle *handle, struct opened **out)
 {
     static const char *const function = "cudaIpcOpenMemHandle";
     struct vgpu_backing *backing;
-    cudaError_t error = vgpu_backing_open(function, handle->pid, handle->fd, handle->inode,
-                                          handle->key, &backing);
+    cudaError_t error =
+        vgpu_backing_open(function, handle->pid, handle->fd, handle->inode, handle->key, &backing);
     if (error != cudaSuccess) {
         return error;
     }
@@ -96,8 +96,8 @@ static cudaError_t open_handle(const struct handle *handle, struct opened **out)
         goto undo_backing;
     }
     size_t first = handle->offset & ~(size_t)(VGPU_PAGE_BYTES - 1);
-    size_t end = (handle->offset + handle->bytes + VGPU_PAGE_BYTES - 1) &
-                 ~(size_t)(VGPU_PAGE_BYTES - 1);
+    size_t end =
+        (handle->offset + handle->bytes + VGPU_PAGE_BYTES - 1) & ~(size_t)(VGPU_PAGE_BYTES - 1);
     opened->map_bytes = end - first;
     opened->map_base =
         vgpu_backing_map(backing, NULL, opened->map_bytes, first, PROT_READ | PROT_WRITE);
@@ -178,10 +178,11 @@ cudaError_t cudaIpcCloseMemHandle(void *pointer)
     struct vgpu_mapping *mapping = vgpu_mapping_find((uintptr_t)pointer);
     cudaError_t error = cudaSuccess;
     if (!mapping || mapping->source != VGPU_FROM_IPC || mapping->base != (uintptr_t)pointer) {
-        error = vgpu_fail(cudaErrorInvalidValue,
-                          "cudaIpcCloseMemHandle: %p is not what cudaIpcOpenMemHandle returned, or is "
-                          "closed already",
-                          pointer);
+        error =
+            vgpu_fail(cudaErrorInvalidValue,
+                      "cudaIpcCloseMemHandle: %p is not what cudaIpcOpenMemHandle returned, or is "
+                      "closed already",
+                      pointer);
     } else {
         struct opened *opened = mapping->owner;
         if (--opened->count == 0) {
@@ -203,15 +204,17 @@ cudaError_t cudaIpcCloseMemHandle(void *pointer)
 cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event)
 {
     (void)event;
-    return vgpu_fail(cudaErrorNotSupported,
-                     "cudaIpcGetEventHandle: events between processes are not there yet (handle %p)",
-                     (void *)handle);
+    return vgpu_fail(
+        cudaErrorNotSupported,
+        "cudaIpcGetEventHandle: events between processes are not there yet (handle %p)",
+        (void *)handle);
 }
 
 cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle)
 {
     (void)handle;
-    return vgpu_fail(cudaErrorNotSupported,
-                     "cudaIpcOpenEventHandle: events between processes are not there yet (event %p)",
-                     (void *)event);
+    return vgpu_fail(
+        cudaErrorNotSupported,
+        "cudaIpcOpenEventHandle: events between processes are not there yet (event %p)",
+        (void *)event);
 }

@@ -110,8 +110,7 @@ static bool skip_past(struct parser *p, const char *text, const char *what)
 static bool read_name(struct parser *p, char name[MAX_NAME], const char *what)
 {
     int length = 0;
-    while (p->at < p->end && *p->at &&
-           (isalnum((unsigned char)*p->at) || strchr("_-.:", *p->at))) {
+    while (p->at < p->end && *p->at && (isalnum((unsigned char)*p->at) || strchr("_-.:", *p->at))) {
         if (length == MAX_NAME - 1) {
             return mistake(p, "the name of an %s is longer than %d characters", what, MAX_NAME - 1);
         }
@@ -283,8 +282,10 @@ static bool memory_of(struct parser *p, size_t *out)
     int shift = *rest == 'G' ? 30 : *rest == 'M' ? 20 : *rest == 'K' ? 10 : 0;
     bool fits = shift == 0 ? !*rest : !rest[1];
     if (!isdigit((unsigned char)text[0]) || !fits || value == 0 || value > (1ull << 46) >> shift) {
-        return mistake(p, "memory is \"%.40s\"; it must be bytes, or a number with K, M or G, "
-                          "at most 64 TiB", text);
+        return mistake(p,
+                       "memory is \"%.40s\"; it must be bytes, or a number with K, M or G, "
+                       "at most 64 TiB",
+                       text);
     }
     *out = (size_t)(value << shift);
     return true;

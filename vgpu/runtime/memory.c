@@ -137,17 +137,18 @@ bool vgpu_reservation_find(uintptr_t address, size_t bytes, uintptr_t *base_out,
 
 // ---- Checks ------------------------------------------------------------------------------------
 
-static cudaError_t check_access(const char *what, const void *address, const struct vgpu_range *range,
-                                bool writes)
+static cudaError_t check_access(const char *what, const void *address,
+                                const struct vgpu_range *range, bool writes)
 {
     if ((range->info & INFO_KIND) == VGPU_MEMORY_MULTICAST) {
         return vgpu_fail(cudaErrorInvalidValue,
-                         "%s %p is a multicast address; only multimem instructions may use it", what,
-                         address);
+                         "%s %p is a multicast address; only multimem instructions may use it",
+                         what, address);
     }
     if (range->info & INFO_NO_ACCESS) {
         return vgpu_fail(cudaErrorInvalidValue,
-                         "%s %p is mapped without access; call cuMemSetAccess first", what, address);
+                         "%s %p is mapped without access; call cuMemSetAccess first", what,
+                         address);
     }
     if (writes && (range->info & INFO_READ_ONLY)) {
         return vgpu_fail(cudaErrorInvalidValue, "%s %p is memory that may only be read", what,
@@ -164,12 +165,13 @@ static cudaError_t check_unknown(const char *what, const void *address, size_t b
         return vgpu_fail(cudaErrorInvalidValue, "%s is NULL", what);
     }
     if (first + bytes < first) {
-        return vgpu_fail(cudaErrorInvalidValue, "%s %p with %zu bytes goes around the end of memory",
-                         what, address, bytes);
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "%s %p with %zu bytes goes around the end of memory", what, address,
+                         bytes);
     }
     if (vgpu_reservation_find(first, 1, NULL, NULL)) {
-        return vgpu_fail(cudaErrorInvalidValue, "%s %p is reserved, but nothing is mapped there", what,
-                         address);
+        return vgpu_fail(cudaErrorInvalidValue, "%s %p is reserved, but nothing is mapped there",
+                         what, address);
     }
     struct vgpu_range next;
     if (vgpu_range_next(&mappings, first, &next) && next.base - first < bytes) {

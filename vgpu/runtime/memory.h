@@ -1,4 +1,5 @@
-// What is known of an address: every mapping of device, pinned and multicast memory in this process.
+// What is known of an address: every mapping of device, pinned and multicast memory in this
+// process.
 //
 // memory.c keeps one table of mappings; the kinds of memory (segments of cudaMalloc, virtual
 // memory, IPC, pinned, multicast) add to it and remove from it under one lock.
@@ -36,11 +37,11 @@ extern atomic_uint vgpu_memory_generation;
 struct vgpu_backing;
 
 enum vgpu_mapping_source {
-    VGPU_FROM_MALLOC,   // owner: struct vgpu_block (segment.h)
-    VGPU_FROM_VIRTUAL,  // owner: struct vgpu_physical (virtual_memory.h); multicast mappings too
-    VGPU_FROM_IPC,      // owner: ipc.c's record
-    VGPU_FROM_HOST,     // cudaHostAlloc
-    VGPU_FROM_REGISTER, // cudaHostRegister
+    VGPU_FROM_MALLOC,    // owner: struct vgpu_block (segment.h)
+    VGPU_FROM_VIRTUAL,   // owner: struct vgpu_physical (virtual_memory.h); multicast mappings too
+    VGPU_FROM_IPC,       // owner: ipc.c's record
+    VGPU_FROM_HOST,      // cudaHostAlloc
+    VGPU_FROM_REGISTER,  // cudaHostRegister
     VGPU_FROM_MULTICAST, // another process's memory, mapped for a multicast object
 };
 
@@ -52,13 +53,13 @@ struct vgpu_mapping {
     uintptr_t base;
     size_t bytes;
     int device;
-    bool no_access;               // mapped but cuMemSetAccess has allowed nothing yet
+    bool no_access; // mapped but cuMemSetAccess has allowed nothing yet
     bool read_only;
     unsigned flags;               // host memory: as given to cudaHostAlloc or cudaHostRegister
     struct vgpu_backing *backing; // NULL for host memory
     size_t backing_offset;
-    uint64_t number;              // unique in the process (CU_POINTER_ATTRIBUTE_BUFFER_ID)
-    bool serves_multimem;         // a multicast table points into it: removal makes it look again
+    uint64_t number;      // unique in the process (CU_POINTER_ATTRIBUTE_BUFFER_ID)
+    bool serves_multimem; // a multicast table points into it: removal makes it look again
     void *owner;
 };
 
@@ -75,10 +76,11 @@ void vgpu_mapping_update(struct vgpu_mapping *mapping);
 struct vgpu_mapping *vgpu_mapping_find(uintptr_t address);
 struct vgpu_mapping *vgpu_mapping_next(uintptr_t address);
 
-// Checks that [address, address + bytes) can be read (or written) by a copy. Memory that is not ours
-// passes unless it is NULL or reserved without a mapping; of ours it must lie in one allocation (or
-// in adjoining mappings of virtual memory) that allows access. what: "cudaMemcpy: destination" and
-// such. range_out: what the first byte is; may be NULL. cudaErrorInvalidValue with a text.
+// Checks that [address, address + bytes) can be read (or written) by a copy. Memory that is not
+// ours passes unless it is NULL or reserved without a mapping; of ours it must lie in one
+// allocation (or in adjoining mappings of virtual memory) that allows access. what: "cudaMemcpy:
+// destination" and such. range_out: what the first byte is; may be NULL. cudaErrorInvalidValue with
+// a text.
 cudaError_t vgpu_memory_check(const char *what, const void *address, size_t bytes, bool writes,
                               struct vgpu_memory_range *range_out);
 

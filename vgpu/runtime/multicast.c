@@ -90,22 +90,21 @@ static cudaError_t check_object(const char *function, const CUmulticastObjectPro
         any |= vgpu_device(i)->info.multicast;
     }
     if (!any) {
-        return vgpu_device_count() == 0
-                   ? vgpu_device_ready(NULL)
-                   : vgpu_fail(cudaErrorNotSupported,
-                               "%s: no device of this machine has multicast "
-                               "(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)",
-                               function);
+        return vgpu_device_count() == 0 ? vgpu_device_ready(NULL)
+                                        : vgpu_fail(cudaErrorNotSupported,
+                                                    "%s: no device of this machine has multicast "
+                                                    "(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)",
+                                                    function);
     }
     if (!p) {
         return vgpu_fail(cudaErrorInvalidValue, "%s: the properties are NULL", function);
     }
     if (p->numDevices == 0 || p->numDevices > VGPU_MAX_MEMBERS) {
-        return vgpu_fail(cudaErrorInvalidValue, "%s: numDevices is %u; it must be 1 to %d", function,
-                         p->numDevices, VGPU_MAX_MEMBERS);
+        return vgpu_fail(cudaErrorInvalidValue, "%s: numDevices is %u; it must be 1 to %d",
+                         function, p->numDevices, VGPU_MAX_MEMBERS);
     }
-    if (p->flags != 0 || (p->handleTypes & ~(unsigned long long)
-                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
+    if (p->flags != 0 ||
+        (p->handleTypes & ~(unsigned long long)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
         return vgpu_fail(p->flags ? cudaErrorInvalidValue : cudaErrorNotSupported,
                          "%s: flags 0x%llx (they must be 0), handle types 0x%llx (only POSIX file "
                          "descriptors, 1)",
@@ -199,7 +198,7 @@ static cudaError_t get(const char *function, CUmemGenericAllocationHandle handle
 static cudaError_t add_device(CUmemGenericAllocationHandle handle, int ordinal)
 {
     static const char *const function = "cuMulticastAddDevice";
-    struct vgpu_multicast *multicast;
+    struct vgpu_multicast *multicast = NULL;
     struct vgpu_device *device;
     cudaError_t error = get(function, handle, &multicast);
     if (error == cudaSuccess) {
@@ -209,7 +208,8 @@ static cudaError_t add_device(CUmemGenericAllocationHandle handle, int ordinal)
         return error;
     }
     if (!device->info.multicast) {
-        return vgpu_fail(cudaErrorNotSupported, "%s: device %d has no multicast", function, ordinal);
+        return vgpu_fail(cudaErrorNotSupported, "%s: device %d has no multicast", function,
+                         ordinal);
     }
     error = control_lock(function, multicast);
     if (error != cudaSuccess) {
@@ -277,8 +277,8 @@ static bool overlaps(const struct vgpu_binding *binding, size_t offset, size_t b
     return binding->offset < offset + bytes && offset < binding->offset + binding->bytes;
 }
 
-// How well a member fits a binding by the calling thread: 3 it added the device itself, 2 its process
-// did, 1 another process, 0 not at all (another device, or bound there already).
+// How well a member fits a binding by the calling thread: 3 it added the device itself, 2 its
+// process did, 1 another process, 0 not at all (another device, or bound there already).
 static int fitness(const struct vgpu_control *control, unsigned index, const unsigned char *uuid,
                    size_t offset, size_t bytes)
 {
@@ -327,8 +327,8 @@ static int free_binding(const struct vgpu_control *control)
 }
 
 // With both locks.
-static cudaError_t bind_locked(const char *function, struct vgpu_multicast *multicast, size_t offset,
-                               const struct part *part, struct vgpu_bound *bound)
+static cudaError_t bind_locked(const char *function, struct vgpu_multicast *multicast,
+                               size_t offset, const struct part *part, struct vgpu_bound *bound)
 {
     struct vgpu_control *control = multicast->control;
     int member = choose_member(multicast, part->backing->label.uuid, offset, part->bytes);
@@ -370,7 +370,7 @@ static cudaError_t bind_locked(const char *function, struct vgpu_multicast *mult
 static cudaError_t bind_part(const char *function, CUmemGenericAllocationHandle handle,
                              size_t offset, const struct part *part)
 {
-    struct vgpu_multicast *multicast;
+    struct vgpu_multicast *multicast = NULL;
     cudaError_t error = get(function, handle, &multicast);
     if (error == cudaSuccess) {
         error = vgpu_check_piece(function, "the multicast object", offset, part->bytes,
@@ -420,7 +420,8 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle multicast, size_t multi
     cudaError_t before = vgpu_driver_begin();
     cudaError_t error = cudaSuccess;
     if (flags != 0) {
-        error = vgpu_fail(cudaErrorInvalidValue, "cuMulticastBindMem: flags 0x%llx; must be 0", flags);
+        error =
+            vgpu_fail(cudaErrorInvalidValue, "cuMulticastBindMem: flags 0x%llx; must be 0", flags);
     }
     if (error == cudaSuccess) {
         error = vgpu_multicast_wait("cuMulticastBindMem", multicast);
@@ -442,11 +443,11 @@ static cudaError_t bind_address(CUmemGenericAllocationHandle multicast, size_t o
     if (!mapping || !mapping->backing || mapping->kind != VGPU_MEMORY_DEVICE ||
         mapping->device < 0 || bytes > mapping->bytes - (address - mapping->base)) {
         return vgpu_fail(cudaErrorInvalidValue,
-                         "%s: [0x%llx, +%zu) is not inside one allocation of device memory", function,
-                         pointer, bytes);
+                         "%s: [0x%llx, +%zu) is not inside one allocation of device memory",
+                         function, pointer, bytes);
     }
-    struct part part = {mapping->backing, NULL,
-                        mapping->backing_offset + (address - mapping->base), bytes};
+    struct part part = {mapping->backing, NULL, mapping->backing_offset + (address - mapping->base),
+                        bytes};
     if (mapping->source == VGPU_FROM_VIRTUAL) {
         part.physical = mapping->owner;
     }
@@ -516,7 +517,7 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice ordinal
 {
     static const char *const function = "cuMulticastUnbind";
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_multicast *multicast;
+    struct vgpu_multicast *multicast = NULL;
     struct vgpu_device *device;
     vgpu_memory_lock();
     cudaError_t error = get(function, handle, &multicast);

@@ -67,8 +67,8 @@ struct vgpu_multicast {
     struct vgpu_bound *bound;
     uint32_t resolved_generation;   // control->generation and vgpu_multimem_epoch() when
     unsigned resolved_epoch;        // `resolved` was made
-    struct vgpu_resolved *resolved;    // valid pieces
-    struct vgpu_resolved *retired;     // pieces that threads may still look at
+    struct vgpu_resolved *resolved; // valid pieces
+    struct vgpu_resolved *retired;  // pieces that threads may still look at
     struct vgpu_borrowed *borrowed;
 };
 

@@ -16,8 +16,7 @@
 
 enum { REMEMBERED = 8 };
 
-__thread struct vgpu_multimem_range vgpu_multimem_cache
-    __attribute__((tls_model("initial-exec")));
+__thread struct vgpu_multimem_range vgpu_multimem_cache __attribute__((tls_model("initial-exec")));
 
 // What a thread remembers. In the list of all threads from its first multimem access to its end.
 struct memory_of_thread {
@@ -29,7 +28,7 @@ struct memory_of_thread {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key;                  // frees a thread's memory at its end
+static pthread_key_t key;                    // frees a thread's memory at its end
 static struct memory_of_thread *all_threads; // under the memory lock
 static atomic_uint epoch;
 static __thread struct memory_of_thread *mine;
@@ -133,8 +132,8 @@ static cudaError_t find_locked(struct memory_of_thread *memory, uintptr_t addres
 {
     struct vgpu_mapping *mapping = vgpu_mapping_find(address);
     if (!mapping || mapping->kind != VGPU_MEMORY_MULTICAST) {
-        return vgpu_fail(cudaErrorIllegalAddress, "multimem access to %p, which is no multicast address",
-                         (void *)address);
+        return vgpu_fail(cudaErrorIllegalAddress,
+                         "multimem access to %p, which is no multicast address", (void *)address);
     }
     const struct vgpu_resolved *resolved;
     cudaError_t error = vgpu_multicast_resolve(mapping, address, &resolved);
@@ -142,11 +141,11 @@ static cudaError_t find_locked(struct memory_of_thread *memory, uintptr_t addres
         return error;
     }
     if (!holds(&resolved->range, address, bytes)) {
-        return vgpu_fail(cudaErrorIllegalAddress,
-                         "multimem access to %zu bytes at %p goes beyond what is bound there, which "
-                         "ends at %p",
-                         bytes, (void *)address,
-                         (void *)(resolved->range.base + resolved->range.bytes));
+        return vgpu_fail(
+            cudaErrorIllegalAddress,
+            "multimem access to %zu bytes at %p goes beyond what is bound there, which "
+            "ends at %p",
+            bytes, (void *)address, (void *)(resolved->range.base + resolved->range.bytes));
     }
     remember(memory, &resolved->range);
     vgpu_multimem_cache = resolved->range;

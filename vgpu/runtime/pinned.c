@@ -52,8 +52,9 @@ static cudaError_t host_alloc(const char *function, void **pointer, size_t bytes
         return vgpu_fail(cudaErrorInvalidValue, "%s: the place for the pointer is NULL", function);
     }
     if (flags & ~ALLOC_FLAGS) {
-        return vgpu_fail(cudaErrorInvalidValue, "%s: flags are 0x%x; cudaHostAlloc* give 0x0 to 0x%x",
-                         function, flags, ALLOC_FLAGS);
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "%s: flags are 0x%x; cudaHostAlloc* give 0x0 to 0x%x", function, flags,
+                         ALLOC_FLAGS);
     }
     cudaError_t error = vgpu_device_ready(vgpu_current_device());
     if (error != cudaSuccess) {
@@ -119,10 +120,11 @@ cudaError_t cudaFreeHost(void *pointer)
     struct vgpu_mapping *mapping = vgpu_mapping_find((uintptr_t)pointer);
     cudaError_t error = cudaSuccess;
     if (!mapping || mapping->source != VGPU_FROM_HOST || mapping->base != (uintptr_t)pointer) {
-        error = vgpu_fail(cudaErrorInvalidValue,
-                          "cudaFreeHost: %p was not allocated by cudaHostAlloc or cudaMallocHost, or "
-                          "is freed already",
-                          pointer);
+        error =
+            vgpu_fail(cudaErrorInvalidValue,
+                      "cudaFreeHost: %p was not allocated by cudaHostAlloc or cudaMallocHost, or "
+                      "is freed already",
+                      pointer);
     } else {
         vgpu_mapping_remove(mapping);
         munmap(pointer, pages(mapping->bytes));
@@ -141,7 +143,8 @@ cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned int flags)
     }
     uintptr_t first = (uintptr_t)pointer;
     if (!pointer || bytes == 0 || first + bytes < first) {
-        return vgpu_fail(cudaErrorInvalidValue, "cudaHostRegister: %zu bytes at %p", bytes, pointer);
+        return vgpu_fail(cudaErrorInvalidValue, "cudaHostRegister: %zu bytes at %p", bytes,
+                         pointer);
     }
     if (flags & ~REGISTER_FLAGS) {
         return vgpu_fail(cudaErrorInvalidValue,
@@ -150,7 +153,8 @@ cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned int flags)
     }
     unsigned char page;
     if (mincore((void *)(first & ~(uintptr_t)(VGPU_PAGE_BYTES - 1)), 1, &page) != 0) {
-        return vgpu_fail(cudaErrorInvalidValue, "cudaHostRegister: nothing is mapped at %p", pointer);
+        return vgpu_fail(cudaErrorInvalidValue, "cudaHostRegister: nothing is mapped at %p",
+                         pointer);
     }
     vgpu_memory_lock();
     error = add_mapping("cudaHostRegister", pointer, bytes, flags, VGPU_FROM_REGISTER);

@@ -25,10 +25,10 @@ struct vgpu_range_entry {
 };
 
 struct vgpu_range_table {
-    atomic_uint sequence;                      // odd while a writer changes entries
-    atomic_size_t count;                       // writer: the lock's holder
+    atomic_uint sequence;                       // odd while a writer changes entries
+    atomic_size_t count;                        // writer: the lock's holder
     _Atomic(struct vgpu_range_entry *) entries; // replaced by a larger one when full; old ones stay
-                                               // allocated, since readers may still look at them
+                                                // allocated, since readers may still look at them
     size_t capacity;
 };
 

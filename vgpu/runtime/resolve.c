@@ -121,8 +121,8 @@ static cudaError_t borrow(struct vgpu_multicast *multicast, const struct seen *s
         error = vgpu_fail(cudaErrorInvalidValue, "%s: a binding is damaged", function);
         goto undo_backing;
     }
-    void *base = vgpu_backing_map(backing, NULL, seen->bytes, seen->memory_offset,
-                                  PROT_READ | PROT_WRITE);
+    void *base =
+        vgpu_backing_map(backing, NULL, seen->bytes, seen->memory_offset, PROT_READ | PROT_WRITE);
     if (!base) {
         error = vgpu_fail_limit(function, "a member's memory cannot be mapped", errno);
         goto undo_backing;

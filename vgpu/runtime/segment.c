@@ -1,8 +1,9 @@
 // The allocator behind cudaMalloc: segments of at least 64 MiB, cut into blocks.
 //
-// A segment's blocks form a list in address order; free ones are also in one of the device's bins by
-// size (powers of two), so that a fit is found fast and neighbours merge when freed. A segment that
-// becomes empty is kept, up to a limit per device, because touching new pages costs far more than
+// A segment's blocks form a list in address order; free ones are also in one of the device's bins
+// by size (powers of two), so that a fit is found fast and neighbours merge when freed. A segment
+// that becomes empty is kept, up to a limit per device, because touching new pages costs far more
+// than
 // touching old ones. SPDX-License-Identifier: Apache-2.0
 #include "segment.h"
 
@@ -30,7 +31,7 @@ struct vgpu_block {
     struct vgpu_segment *segment;
     size_t offset, bytes; // in the segment; multiples of SMALL_ALIGN
     bool used;
-    struct vgpu_block *before, *after;          // in address order
+    struct vgpu_block *before, *after;         // in address order
     struct vgpu_block *bin_before, *bin_after; // while free
 };
 
@@ -359,9 +360,9 @@ cudaError_t vgpu_block_free(const char *function, void *address)
                           "%s: %p was not allocated by cudaMalloc or its like, or is freed already",
                           function, address);
     } else if (mapping->base != (uintptr_t)address) {
-        error = vgpu_fail(cudaErrorInvalidValue,
-                          "%s: %p is inside an allocation, which begins at %p", function, address,
-                          (void *)mapping->base);
+        error =
+            vgpu_fail(cudaErrorInvalidValue, "%s: %p is inside an allocation, which begins at %p",
+                      function, address, (void *)mapping->base);
     } else {
         free_block(mapping->owner);
     }

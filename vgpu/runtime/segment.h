@@ -6,9 +6,9 @@
 #include "backing.h"
 #include "memory.h"
 
-// Allocates `bytes` (at least 1) on the device: at a page boundary from 4 KiB on, else at 256 bytes.
-// kind: VGPU_MEMORY_DEVICE or VGPU_MEMORY_MANAGED. Takes the memory lock. The memory is in the table
-// of mappings. cudaErrorMemoryAllocation.
+// Allocates `bytes` (at least 1) on the device: at a page boundary from 4 KiB on, else at 256
+// bytes. kind: VGPU_MEMORY_DEVICE or VGPU_MEMORY_MANAGED. Takes the memory lock. The memory is in
+// the table of mappings. cudaErrorMemoryAllocation.
 cudaError_t vgpu_block_allocate(const char *function, struct vgpu_device *device, size_t bytes,
                                 enum vgpu_memory_kind kind, void **out);
 // Frees what vgpu_block_allocate returned. cudaErrorInvalidValue in the name of `function` for any

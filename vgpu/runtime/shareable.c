@@ -85,8 +85,8 @@ static cudaError_t import_handle(CUmemGenericAllocationHandle *handle, void *sha
                          fd);
     }
     bool multicast = backing->label.kind == VGPU_BACKING_MULTICAST;
-    physical = vgpu_physical_add(backing, (size_t)(multicast ? backing->label.object_bytes
-                                                             : backing->label.bytes));
+    physical = vgpu_physical_add(
+        backing, (size_t)(multicast ? backing->label.object_bytes : backing->label.bytes));
     if (!physical) {
         vgpu_backing_release(backing);
         return vgpu_fail_limit(function, "no memory for bookkeeping", ENOMEM);

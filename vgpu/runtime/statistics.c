@@ -1,7 +1,8 @@
 // vgpu/stats.h: what moved between which devices.
 //
 // Every thread counts in a table of its own, so that counting takes no lock and is exact; reading
-// sums all tables and subtracts what stood there when counting started. A thread's table outlives it.
+// sums all tables and subtracts what stood there when counting started. A thread's table outlives
+// it.
 // SPDX-License-Identifier: Apache-2.0
 #include "statistics.h"
 
@@ -275,7 +276,7 @@ __attribute__((destructor)) static void print_if_asked(void)
                 (unsigned long long)stats[i].bytes_in, (unsigned long long)stats[i].bytes_out,
                 (unsigned long long)stats[i].bytes_local,
                 (unsigned long long)stats[i].multimem_loads,
-                (unsigned long long)stats[i].multimem_stores,
-                (unsigned long long)stats[i].barriers, (unsigned long long)stats[i].launches);
+                (unsigned long long)stats[i].multimem_stores, (unsigned long long)stats[i].barriers,
+                (unsigned long long)stats[i].launches);
     }
 }

@@ -46,8 +46,8 @@ static struct entry *find(const void *host_image)
         return NULL;
     }
     for (size_t i = hash(host_image);; i++) {
-        struct entry *entry = atomic_load_explicit(&table->slot[i & (table->slot_count - 1)],
-                                                   memory_order_acquire);
+        struct entry *entry =
+            atomic_load_explicit(&table->slot[i & (table->slot_count - 1)], memory_order_acquire);
         if (!entry || entry->symbol->host_image == host_image) {
             return entry;
         }

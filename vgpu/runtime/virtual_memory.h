@@ -19,7 +19,7 @@ struct vgpu_physical {
     struct vgpu_backing *backing;
     struct vgpu_device *device; // of the memory; NULL: host memory, multicast, or not visible here
     size_t bytes;
-    bool budgeted;                     // made here: vgpu_budget_return when it goes
+    bool budgeted;                    // made here: vgpu_budget_return when it goes
     struct vgpu_multicast *multicast; // NULL: memory
 };
 

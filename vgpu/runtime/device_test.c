@@ -1,0 +1,252 @@
+// Devices: numbers, properties, attributes, peers, limits; each machine in a process of its own.
+// SPDX-License-Identifier: Apache-2.0
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "expect.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char *self;
+
+// Runs case `name` of this program with the machine and the visible devices that are given.
+static int run_with(const char *name, const char *machine, const char *visible)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        setenv("VGPU_MACHINE", machine, 1);
+        if (visible) {
+            setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+        }
+        execl(self, self, "child", name, (char *)NULL);
+        _exit(127);
+    }
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int attribute(enum cudaDeviceAttr which, int device)
+{
+    int value = -7;
+    EXPECT_CUDA(cudaDeviceGetAttribute(&value, which, device));
+    return value;
+}
+
+static void default_machine(void)
+{
+    int count = 0;
+    EXPECT_CUDA(cudaGetDeviceCount(&count));
+    EXPECT_EQ(count, 8);
+    struct cudaDeviceProp p;
+    for (int i = 0; i < count; i++) {
+        EXPECT_CUDA(cudaGetDeviceProperties(&p, i));
+        EXPECT_CONTAINS(p.name, "tutti virtual H100");
+        EXPECT(p.major == 9 && p.minor == 0 && p.multiProcessorCount == 132 && p.warpSize == 32);
+        EXPECT(p.totalGlobalMem > 80ull << 30 >> 1 && p.sharedMemPerBlock == 49152);
+        EXPECT_EQ(p.maxThreadsPerBlock, 1024);
+        EXPECT_EQ(p.maxThreadsDim[2], 64);
+        EXPECT_EQ(p.maxGridSize[0], 0x7fffffff);
+        EXPECT_EQ(attribute(cudaDevAttrComputeCapabilityMajor, i), p.major);
+        EXPECT_EQ(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, i), 227 * 1024);
+        EXPECT_EQ(attribute(cudaDevAttrPciBusId, i), p.pciBusID);
+        EXPECT_EQ(attribute(cudaDevAttrUnifiedAddressing, i), 1);
+        char bus[16];
+        int found = -1;
+        EXPECT_CUDA(cudaDeviceGetPCIBusId(bus, sizeof(bus), i));
+        EXPECT_EQ(strlen(bus), 12);
+        EXPECT_CUDA(cudaDeviceGetByPCIBusId(&found, bus));
+        EXPECT_EQ(found, i);
+        EXPECT_CUDA(cudaDeviceGetByPCIBusId(&found, bus + 5)); // without the domain
+        EXPECT_EQ(found, i);
+    }
+    int version = 0;
+    EXPECT_CUDA(cudaDriverGetVersion(&version));
+    EXPECT_EQ(version, 13000);
+    EXPECT_CUDA(cudaRuntimeGetVersion(&version));
+    EXPECT_EQ(version, 13000);
+}
+
+static void every_attribute_answers(void)
+{
+    int value;
+    for (int a = 1; a < cudaDevAttrMax; a++) {
+        EXPECT_CUDA(cudaDeviceGetAttribute(&value, (enum cudaDeviceAttr)a, 0));
+    }
+    EXPECT_EQ(cudaDeviceGetAttribute(&value, (enum cudaDeviceAttr)0, 0), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaDeviceGetAttribute(&value, cudaDevAttrMax, 0), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaDeviceGetAttribute(&value, (enum cudaDeviceAttr) - 1, 0), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaDeviceGetAttribute(NULL, cudaDevAttrWarpSize, 0), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 8), cudaErrorInvalidDevice);
+    EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+static void *other_thread(void *argument)
+{
+    int *device = argument;
+    if (cudaGetDevice(device) != cudaSuccess || *device != 0 || cudaSetDevice(5) != cudaSuccess) {
+        *device = -1;
+    }
+    return NULL;
+}
+
+static void the_device_belongs_to_the_thread(void)
+{
+    int device = -1;
+    pthread_t thread;
+    EXPECT_CUDA(cudaSetDevice(3));
+    pthread_create(&thread, NULL, other_thread, &device);
+    pthread_join(thread, NULL);
+    EXPECT_EQ(device, 0);
+    EXPECT_CUDA(cudaGetDevice(&device));
+    EXPECT_EQ(device, 3);
+    EXPECT_EQ(cudaSetDevice(8), cudaErrorInvalidDevice);
+    EXPECT_EQ(cudaSetDevice(-1), cudaErrorInvalidDevice);
+    EXPECT_CUDA(cudaGetDevice(&device));
+    EXPECT_EQ(device, 3);
+    EXPECT_EQ(cudaGetDevice(NULL), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaSetDevice(0));
+    (void)cudaGetLastError();
+}
+
+static void peers(void)
+{
+    int can = -1;
+    EXPECT_CUDA(cudaDeviceCanAccessPeer(&can, 0, 7));
+    EXPECT_EQ(can, 1);
+    EXPECT_CUDA(cudaDeviceCanAccessPeer(&can, 2, 2));
+    EXPECT_EQ(can, 0);
+    EXPECT_EQ(cudaDeviceCanAccessPeer(&can, 0, 8), cudaErrorInvalidDevice);
+    EXPECT_CUDA(cudaDeviceEnablePeerAccess(1, 0));
+    EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 0), cudaErrorPeerAccessAlreadyEnabled);
+    EXPECT_CUDA(cudaDeviceDisablePeerAccess(1));
+    EXPECT_EQ(cudaDeviceDisablePeerAccess(1), cudaErrorPeerAccessNotEnabled);
+    EXPECT_EQ(cudaDeviceEnablePeerAccess(0, 0), cudaErrorInvalidDevice);
+    EXPECT_EQ(cudaDeviceEnablePeerAccess(1, 1), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaDeviceGetP2PAttribute(&can, cudaDevP2PAttrNativeAtomicSupported, 0, 1));
+    EXPECT_EQ(can, 1);
+    (void)cudaGetLastError();
+}
+
+static void limits(void)
+{
+    size_t value = 0;
+    EXPECT_CUDA(cudaDeviceGetLimit(&value, cudaLimitStackSize));
+    EXPECT_EQ(value, 1024);
+    EXPECT_CUDA(cudaDeviceSetLimit(cudaLimitStackSize, 8192));
+    EXPECT_CUDA(cudaDeviceGetLimit(&value, cudaLimitStackSize));
+    EXPECT_EQ(value, 8192);
+    EXPECT_EQ(cudaDeviceSetLimit(cudaLimitStackSize, 1 << 30), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaDeviceSetLimit((enum cudaLimit)77, 1), cudaErrorUnsupportedLimit);
+    EXPECT_CUDA(cudaDeviceReset());
+    EXPECT_CUDA(cudaDeviceGetLimit(&value, cudaLimitStackSize));
+    EXPECT_EQ(value, 1024);
+    int least = 7;
+    int greatest = 7;
+    EXPECT_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    EXPECT(least == 0 && greatest < 0);
+    (void)cudaGetLastError();
+}
+
+// ---- In processes of their own -----------------------------------------------------------------
+
+static int child_none(void)
+{
+    int count = 9;
+    void *p;
+    return cudaGetDeviceCount(&count) != cudaErrorNoDevice || count != 0 ||
+           cudaSetDevice(0) != cudaErrorNoDevice || cudaMalloc(&p, 16) != cudaErrorNoDevice ||
+           cudaGetDevice(&count) != cudaErrorNoDevice || cuInit(0) != CUDA_ERROR_NO_DEVICE;
+}
+
+static int child_unknown(void)
+{
+    int count;
+    void *p;
+    return cudaGetDeviceCount(&count) != cudaErrorInitializationError ||
+           cudaMalloc(&p, 16) != cudaErrorInitializationError ||
+           cuInit(0) != CUDA_ERROR_NOT_INITIALIZED;
+}
+
+static int child_visible(void)
+{
+    int count = 0;
+    struct cudaDeviceProp first;
+    struct cudaDeviceProp second;
+    return cudaGetDeviceCount(&count) != cudaSuccess || count != 2 ||
+           cudaGetDeviceProperties(&first, 0) != cudaSuccess ||
+           cudaGetDeviceProperties(&second, 1) != cudaSuccess || first.pciBusID != 0xd1 ||
+           second.pciBusID != 0x43 || cudaSetDevice(2) != cudaErrorInvalidDevice;
+}
+
+static int child_pcie(void)
+{
+    int count = 0;
+    int can = 1;
+    int multicast = 1;
+    return cudaGetDeviceCount(&count) != cudaSuccess || count != 4 ||
+           cudaDeviceCanAccessPeer(&can, 0, 1) != cudaSuccess || can != 0 ||
+           cudaDeviceEnablePeerAccess(1, 0) != cudaErrorPeerAccessUnsupported ||
+           cuInit(0) != CUDA_SUCCESS ||
+           cuDeviceGetAttribute(&multicast, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0) !=
+               CUDA_SUCCESS ||
+           multicast != 0;
+}
+
+static int child_a100(void)
+{
+    struct cudaDeviceProp p;
+    return cudaGetDeviceProperties(&p, 0) != cudaSuccess || p.major != 8 ||
+           p.multiProcessorCount != 108 || p.sharedMemPerBlockOptin != 163 * 1024;
+}
+
+static void other_machines(void)
+{
+    EXPECT_EQ(run_with("none", "none", NULL), 0);
+    EXPECT_EQ(run_with("none", "dgx-h100", ""), 0);
+    EXPECT_EQ(run_with("none", "dgx-h100", "1,1"), 0);
+    EXPECT_EQ(run_with("unknown", "dgx-x1", NULL), 0);
+    EXPECT_EQ(run_with("unknown", "/nowhere/box.xml", NULL), 0);
+    EXPECT_EQ(run_with("visible", "dgx-h100", "6,1"), 0);
+    EXPECT_EQ(run_with("pcie", "pcie-4", NULL), 0);
+    EXPECT_EQ(run_with("a100", "hgx-a100", NULL), 0);
+}
+
+static int run_child(const char *name)
+{
+    static const struct {
+        const char *name;
+        int (*function)(void);
+    } children[] = {{"none", child_none},
+                    {"unknown", child_unknown},
+                    {"visible", child_visible},
+                    {"pcie", child_pcie},
+                    {"a100", child_a100}};
+    for (size_t i = 0; i < sizeof(children) / sizeof(children[0]); i++) {
+        if (strcmp(children[i].name, name) == 0) {
+            return children[i].function();
+        }
+    }
+    return 126;
+}
+
+int main(int argc, char **argv)
+{
+    self = argv[0];
+    if (argc == 3 && strcmp(argv[1], "child") == 0) {
+        return run_child(argv[2]);
+    }
+    RUN(default_machine);
+    RUN(every_attribute_answers);
+    RUN(the_device_belongs_to_the_thread);
+    RUN(peers);
+    RUN(limits);
+    RUN(other_machines);
+    return expect_result();
+}
