@@ -32,7 +32,8 @@ void vgpuStatsStart(void);
 void vgpuStatsStop(void);
 // Fills stats[0..count-1] by device number as CUDA numbers them; returns the number of devices.
 int vgpuStatsRead(struct vgpu_device_stats *stats, int count);
-// Bytes from device `from` to device `to` since the start, both directions of an access counted as above.
+// Bytes from device `from` to device `to` since the start: loads by `to` and stores by `from`. A multimem access appears as
+// one transfer between its device and each member (that device's own copy included), though the ports carry it once.
 uint64_t vgpuStatsLink(int from, int to);
 // For native code: `bytes` at `address` (memory of any device) were read (or written) by the running block's device.
 void vgpuCountTransfer(const void *address, size_t bytes, int is_store);
