@@ -1,0 +1,145 @@
+// Messages: levels, subsystems, files, the last error. Each case runs in a process of its own,
+// because settings are read once.
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+
+#include "expect.h"
+#include "ranks.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char folder[64];
+
+static void say_everything(int rank, int size)
+{
+    (void)rank;
+    (void)size;
+    tt_log(TT_LOG_WARN, TT_LOG_INIT, "a warning %d", 1);
+    tt_log(TT_LOG_INFO, TT_LOG_INIT, "init info");
+    tt_log(TT_LOG_INFO, TT_LOG_REG, "reg info");
+    tt_log(TT_LOG_TRACE, TT_LOG_INIT, "a trace");
+    EXPECT_EQ(tt_fail(ncclInvalidArgument, "bad thing %s", "x%sy"), ncclInvalidArgument);
+    EXPECT_STR(tt_last_error(), "bad thing x%sy");
+}
+
+// Runs say_everything with the given settings; what it wrote to its log file ("" where there is
+// none).
+static void run_with(const char *level, const char *subsystems, char *out, size_t out_bytes)
+{
+    char pattern[128], path[160];
+    snprintf(pattern, sizeof pattern, "%s/log-%%%%-x", folder);
+    snprintf(path, sizeof path, "%s/log-%%-x", folder);
+    unlink(path);
+    setenv("NCCL_DEBUG_FILE", pattern, 1);
+    setenv("NCCL_DEBUG", level, 1);
+    if (subsystems != NULL) {
+        setenv("NCCL_DEBUG_SUBSYS", subsystems, 1);
+    } else {
+        unsetenv("NCCL_DEBUG_SUBSYS");
+    }
+    run_ranks(1, say_everything, 20);
+    memset(out, 0, out_bytes);
+    FILE *file = fopen(path, "r");
+    if (file != NULL) {
+        EXPECT(fread(out, 1, out_bytes - 1, file) < out_bytes);
+        fclose(file);
+    }
+}
+
+static void levels(void)
+{
+    char text[4096], expected[128];
+    run_with("NONE", NULL, text, sizeof text);
+    EXPECT_STR(text, "");
+    run_with("warn", NULL, text, sizeof text);
+    EXPECT_CONTAINS(text, "NCCL WARN a warning 1\n");
+    EXPECT_CONTAINS(text, "NCCL WARN bad thing x%sy\n");
+    EXPECT(strstr(text, "info") == NULL);
+    run_with("INFO", NULL, text, sizeof text);
+    EXPECT_CONTAINS(text, "NCCL INFO init info\n");
+    EXPECT(strstr(text, "reg info") == NULL);
+    EXPECT(strstr(text, "trace") == NULL);
+    run_with("TRACE", NULL, text, sizeof text);
+    EXPECT_CONTAINS(text, "NCCL TRACE a trace\n");
+    // host:pid:tid [device]
+    char host[64];
+    gethostname(host, sizeof host);
+    snprintf(expected, sizeof expected, "%s:", host);
+    EXPECT(strncmp(text, expected, strlen(expected)) == 0);
+}
+
+static void subsystems(void)
+{
+    char text[4096];
+    run_with("INFO", "REG", text, sizeof text);
+    EXPECT_CONTAINS(text, "reg info");
+    EXPECT(strstr(text, "init info") == NULL);
+    EXPECT_CONTAINS(text, "a warning"); // warnings have no subsystem
+    run_with("INFO", "^REG", text, sizeof text);
+    EXPECT_CONTAINS(text, "init info");
+    EXPECT(strstr(text, "reg info") == NULL);
+    run_with("INFO", "init,reg", text, sizeof text);
+    EXPECT_CONTAINS(text, "init info");
+    EXPECT_CONTAINS(text, "reg info");
+}
+
+// Texts longer than a line are cut, not overrun.
+static void long_text(void)
+{
+    char text[5000];
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    EXPECT_EQ(tt_fail(ncclSystemError, "%s", text), ncclSystemError);
+    EXPECT(strlen(tt_last_error()) < 1024);
+    EXPECT(strlen(tt_last_error()) > 1000);
+}
+
+static void *fail_often(void *argument)
+{
+    const char *letter = argument;
+    for (int i = 0; i < 2000; i++) {
+        tt_fail(ncclSystemError, "%s%s%s%s", letter, letter, letter, letter);
+        const char *text = tt_last_error();
+        // Never a mixture of two threads' texts.
+        if (!EXPECT(strlen(text) == 4 && text[0] == text[1] && text[1] == text[2] &&
+                    text[2] == text[3])) {
+            break;
+        }
+    }
+    return NULL;
+}
+
+static void threads(void)
+{
+    static const char *const letters[] = {"a", "b", "c", "d"};
+    pthread_t thread[4];
+    for (int i = 0; i < 4; i++) {
+        EXPECT_EQ(pthread_create(&thread[i], NULL, fail_often, (void *)letters[i]), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(thread[i], NULL);
+    }
+}
+
+int main(void)
+{
+    unsetenv("NCCL_DEBUG");
+    snprintf(folder, sizeof folder, "/tmp/tutti-log-test-XXXXXX");
+    if (mkdtemp(folder) == NULL) {
+        perror("mkdtemp");
+        return 1;
+    }
+    RUN(levels);
+    RUN(subsystems);
+    RUN(long_text);
+    RUN(threads);
+    char path[128];
+    snprintf(path, sizeof path, "%s/log-%%-x", folder);
+    unlink(path);
+    rmdir(folder);
+    return expect_result();
+}
