@@ -1,5 +1,5 @@
-// One mistake per CASE, each of which the compiler refuses with a text; CASE 0 is right. Compiled by
-// refusals.sh.
+// One mistake per CASE, each of which the compiler refuses with a text; CASE 0 is right. Compiled
+// by refusals.sh.
 // SPDX-License-Identifier: Apache-2.0
 #include <nccl.h>
 #include <nccl_device.h>
