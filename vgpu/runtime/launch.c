@@ -281,6 +281,7 @@ static cudaError_t launch_kernel(const void *function, void **arguments, const s
     }
     launch->kernel = kernel;
     launch->shared_bytes = shape->shared_bytes;
+    launch->cooperative = shape->cooperative;
     launch->stack_class = vgpu_stack_class(vgpu_device_limit(device, cudaLimitStackSize));
     return enqueue(launch, shape->grid, shape->block, stream);
 }

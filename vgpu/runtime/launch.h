@@ -21,6 +21,8 @@ struct vgpu_launch {
     uint64_t block_count;
     size_t shared_bytes;
     int stack_class;
+    bool cooperative;
+    atomic_ullong grid_arrived; // blocks that came to this_grid().sync(), ever
 
     // Under the pool's lock.
     uint64_t next_block; // the first one that no worker has taken
