@@ -272,6 +272,7 @@ ncclResult_t tt_registered_create(struct ncclComm *comm, struct tt_wish *wish,
         registered = &nowhere; // the others must hear of it
     }
     registered->comm = comm;
+    registered->windows = comm->windows;
     struct tt_agreement agreement = {0};
     ncclResult_t result = agree_on_claims(comm, wish, registered, &agreement);
     if (result == ncclSuccess && agreement.supported) {
@@ -295,7 +296,7 @@ void tt_registered_destroy(struct tt_registered *registered)
     }
     tt_handles_remove(registered);
     if (registered->listed) {
-        tt_windows_remove(registered->comm->windows, registered);
+        tt_windows_remove(registered->windows, registered);
     }
     if (registered->window.handle != NULL) {
         (void)cudaFree(registered->window.handle);

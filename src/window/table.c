@@ -2,7 +2,6 @@
 // memory for kernels, and the process's list of handles.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/comm.h"
-#include "window/board.h"
 #include "window/window_internal.h"
 
 #include <pthread.h>
@@ -70,6 +69,7 @@ struct tt_windows *tt_windows_get(struct ncclComm *comm, struct tt_verdict *verd
         free(windows);
         return NULL;
     }
+    windows->device = comm->cuda_device;
     comm->windows = windows;
     return windows;
 }
@@ -249,39 +249,4 @@ const struct tt_window *tt_window_find(const struct ncclComm *comm, const void *
     }
     *offset_out = address - found->base;
     return &found->registered->window;
-}
-
-void tt_windows_destroy(struct ncclComm *comm)
-{
-    struct tt_windows *windows = comm->windows;
-    if (windows == NULL) {
-        return;
-    }
-    int previous = -1;
-    bool restore = cudaGetDevice(&previous) == cudaSuccess && previous != comm->cuda_device;
-    if (restore) {
-        (void)cudaSetDevice(comm->cuda_device);
-    }
-    tt_window_board_drain(comm); // operations may still read and write windows
-    while (windows->count > 0) {
-        tt_registered_destroy(windows->range[0].registered);
-    }
-    while (windows->device_comms != NULL) {
-        struct tt_device_comm *device_comm = windows->device_comms;
-        windows->device_comms = device_comm->next;
-        tt_device_comm_free(device_comm);
-    }
-    while (windows->chunks != NULL) {
-        struct tt_table_chunk *chunk = windows->chunks;
-        windows->chunks = chunk->next;
-        (void)cudaFree(chunk->device);
-        free(chunk);
-    }
-    (void)cudaStreamDestroy(windows->stream);
-    free(windows->range);
-    free(windows);
-    comm->windows = NULL;
-    if (restore) {
-        (void)cudaSetDevice(previous);
-    }
 }

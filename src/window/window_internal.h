@@ -109,7 +109,8 @@ void tt_share_leave(struct tt_share *share);
 
 struct tt_registered {
     struct tt_window window;
-    struct ncclComm *comm;
+    struct ncclComm *comm; // for comparing; gone before the window after an abort
+    struct tt_windows *windows;
     struct tt_registered *next; // in the process's list of handles
     int flags;
     size_t offset; // of the window in its allocation
@@ -183,6 +184,7 @@ struct tt_device_comm {
     void *memory;
 };
 struct tt_windows {
+    int device;
     cudaStream_t stream; // for the copies that set things up; never waits for the user's work
     int sequence;        // steps made so far; equal on all ranks
     int last_number;     // of the newest window
