@@ -64,13 +64,13 @@ ACCESSES(4)
 ACCESSES(8)
 ACCESSES(16)
 
-EXPORT void __tsan_read_range(void *address, size_t bytes)
+EXPORT void __tsan_read_range(void *address, long bytes)
 {
-    count(address, bytes, 0);
+    count(address, (size_t)bytes, 0);
 }
-EXPORT void __tsan_write_range(void *address, size_t bytes)
+EXPORT void __tsan_write_range(void *address, long bytes)
 {
-    count(address, bytes, 1);
+    count(address, (size_t)bytes, 1);
 }
 
 // ---- Atomics -----------------------------------------------------------------------------------

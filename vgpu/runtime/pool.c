@@ -92,15 +92,16 @@ void vgpu_pool_add(struct vgpu_launch *launch)
 #ifdef VGPU_THREAD_SANITIZER
     __tsan_release(launch); // acquired by each thread of its blocks
 #endif
+    uint64_t count = launch->block_count; // once unlocked, the launch may end at any time
     pthread_mutex_lock(&pool_lock);
     launch->listed = true;
     launch->next = NULL;
     launch->previous = last_launch;
     *(last_launch ? &last_launch->next : &first_launch) = launch;
     last_launch = launch;
-    atomic_fetch_add(&pending, launch->block_count);
+    atomic_fetch_add(&pending, count);
     pthread_mutex_unlock(&pool_lock);
-    wake_sleepers(launch->block_count < INT_MAX ? (int)launch->block_count : INT_MAX);
+    wake_sleepers(count < INT_MAX ? (int)count : INT_MAX);
     vgpu_watchdog_wake();
 }
 

@@ -73,6 +73,9 @@ static bool grow(struct vgpu_range_table *table, size_t count)
         store(&entries[i], load(&old[i]));
     }
     atomic_store_explicit(&table->entries, entries, memory_order_release);
+    if (old) {
+        table->old[table->old_count++] = old; // at most one a doubling
+    }
     table->capacity = capacity;
     return true;
 }

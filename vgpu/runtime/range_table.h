@@ -30,6 +30,8 @@ struct vgpu_range_table {
     _Atomic(struct vgpu_range_entry *) entries; // replaced by a larger one when full; old ones stay
                                                 // allocated, since readers may still look at them
     size_t capacity;
+    struct vgpu_range_entry *old[48]; // the replaced ones
+    int old_count;
 };
 
 // Adds a range of at least one byte. False: no memory, or it overlaps another.

@@ -9,7 +9,7 @@
 
 static void add_find_remove(void)
 {
-    struct vgpu_range_table table = {0};
+    static struct vgpu_range_table table;
     struct vgpu_range r;
     EXPECT(!vgpu_range_find(&table, 5, &r));
     EXPECT(!vgpu_range_remove(&table, 5));
@@ -43,7 +43,7 @@ static void many_in_random_order(void)
 {
     enum { COUNT = 3000 };
     static bool in[COUNT];
-    struct vgpu_range_table table = {0};
+    static struct vgpu_range_table table;
     srand(7);
     for (int step = 0; step < 20000; step++) {
         int i = rand() % COUNT;

@@ -24,6 +24,7 @@ struct entry {
 };
 
 struct table {
+    struct table *old; // the one that this replaced: readers may still look at it
     size_t slot_count; // a power of two, at least twice the entries
     size_t used;
     _Atomic(struct entry *) slot[];
@@ -76,6 +77,7 @@ static struct table *table_with_room(void)
     if (!table) {
         return NULL;
     }
+    table->old = old;
     table->slot_count = count;
     for (size_t i = 0; old && i < old->slot_count; i++) {
         struct entry *entry = atomic_load_explicit(&old->slot[i], memory_order_relaxed);
