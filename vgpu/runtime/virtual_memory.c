@@ -24,6 +24,27 @@ struct piece {
     unsigned char host_access;
 };
 
+// Mappings that are only there to be given up: at the process's limit of mappings even unmapping,
+// which replaces one mapping by another, would fail. Under the memory lock.
+enum { SPARE_PAGES = 4 };
+static char *spare;
+
+static void keep_spare(void)
+{
+    if (spare) {
+        return;
+    }
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *pages = mmap(NULL, SPARE_PAGES * VGPU_PAGE_BYTES, PROT_NONE, flags, -1, 0);
+    if (pages == MAP_FAILED) {
+        return;
+    }
+    for (int i = 0; i < SPARE_PAGES; i += 2) { // every other one readable: neighbours do not merge
+        (void)mprotect(pages + (size_t)i * VGPU_PAGE_BYTES, VGPU_PAGE_BYTES, PROT_READ);
+    }
+    spare = pages;
+}
+
 // ---- Reservations ------------------------------------------------------------------------------
 
 // Maps inaccessible addresses at a multiple of `alignment`, at `wanted` if that is free. NULL:
@@ -78,6 +99,7 @@ static cudaError_t address_reserve(CUdeviceptr *pointer, size_t bytes, size_t al
         munmap(base, bytes);
         return vgpu_fail_limit(function, "no memory for bookkeeping", ENOMEM);
     }
+    keep_spare();
     *pointer = (CUdeviceptr)(uintptr_t)base;
     return cudaSuccess;
 }
@@ -220,6 +242,20 @@ static cudaError_t check_pieces(const char *function, uintptr_t base, size_t byt
     return bytes > 0 ? cudaSuccess : vgpu_fail(cudaErrorInvalidValue, "%s: 0 bytes", function);
 }
 
+// Replaces whatever is mapped there by inaccessible addresses. Under the lock.
+static bool close_addresses(void *base, size_t bytes)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    void *result = mmap(base, bytes, PROT_NONE, flags, -1, 0);
+    if (result == MAP_FAILED && errno == ENOMEM && spare) {
+        munmap(spare, SPARE_PAGES * VGPU_PAGE_BYTES);
+        spare = NULL;
+        result = mmap(base, bytes, PROT_NONE, flags, -1, 0);
+    }
+    keep_spare();
+    return result != MAP_FAILED;
+}
+
 static cudaError_t unmap(uintptr_t base, size_t bytes)
 {
     static const char *const function = "cuMemUnmap";
@@ -228,14 +264,13 @@ static cudaError_t unmap(uintptr_t base, size_t bytes)
         return error;
     }
     // One call for all: either everything is gone or nothing.
-    if (mmap((void *)base, bytes, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+    if (!close_addresses((void *)base, bytes)) {
         return vgpu_fail_limit(function, "addresses cannot be unmapped", errno);
     }
-    for (uintptr_t at = base; at < base + bytes;) {
-        struct vgpu_mapping *mapping = vgpu_mapping_find(at);
+    for (uintptr_t end = base + bytes; end > base;) { // backwards: less to move in the table
+        struct vgpu_mapping *mapping = vgpu_mapping_find(end - 1);
         struct vgpu_physical *physical = mapping->owner;
-        at += mapping->bytes;
+        end = mapping->base;
         vgpu_mapping_remove(mapping);
         free(mapping); // the first member of its piece
         physical->uses--;

@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -319,6 +320,40 @@ static void host_memory(void)
     EXPECT_CU(cuMemRelease(handle));
 }
 
+// The limit of mappings of a process: an error, and everything can be undone.
+static void out_of_mappings(void)
+{
+#ifdef __SANITIZE_THREAD__
+    SKIP("the thread sanitizer itself needs more mappings");
+    return;
+#endif
+    unsigned long limit = 0;
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
+    if (!file || fscanf(file, "%lu", &limit) != 1 || limit > 200000) {
+        SKIP("this system's limit of mappings is too large to reach");
+    } else {
+        CUmemGenericAllocationHandle handle = create(0, PIECE);
+        CUdeviceptr base = 0;
+        size_t bytes = (limit + 1000) * PIECE;
+        EXPECT_CU(cuMemAddressReserve(&base, bytes, 0, 0, 0));
+        unsigned long made = 0;
+        CUresult result = CUDA_SUCCESS;
+        while (made < limit + 1000 && result == CUDA_SUCCESS) {
+            // the same memory again and again: neighbours cannot be merged
+            result = cuMemMap(base + made * PIECE, PIECE, 0, handle, 0);
+            made += result == CUDA_SUCCESS;
+        }
+        EXPECT_EQ(result, CUDA_ERROR_OUT_OF_MEMORY);
+        EXPECT(made > limit / 2);
+        EXPECT_CU(cuMemUnmap(base, made * PIECE)); // all at once
+        EXPECT_CU(cuMemAddressFree(base, bytes));
+        EXPECT_CU(cuMemRelease(handle));
+    }
+    if (file) {
+        fclose(file);
+    }
+}
+
 int main(void)
 {
     EXPECT_CU(cuInit(0));
@@ -330,5 +365,6 @@ int main(void)
     RUN(reservations_refused);
     RUN(memory_refused);
     RUN(host_memory);
+    RUN(out_of_mappings);
     return expect_result();
 }
