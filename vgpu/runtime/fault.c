@@ -126,6 +126,7 @@ void vgpu_fault_report(struct vgpu_worker *worker, struct vgpu_block *block)
     char text[sizeof(fault->text)];
     cudaError_t error = cudaErrorLaunchFailure;
     if (out_of_stack(fault)) {
+        vgpu_stack_mend(&worker->stacks);
         (void)snprintf(text, sizeof(text),
                        "the thread's stack of %zu bytes overflowed; "
                        "cudaDeviceSetLimit(cudaLimitStackSize, bytes) raises it",

@@ -155,10 +155,12 @@ static bool add_slab(struct vgpu_stack_pool *pool, int class)
 
 struct vgpu_stack *vgpu_stack_take(struct vgpu_stack_pool *pool, int class)
 {
-    if (!pool->first[class] && !add_slab(pool, class)) {
+    bool cold = !pool->first[class] && pool->cold[class];
+    if (!cold && !pool->first[class] && !add_slab(pool, class)) {
         return NULL;
     }
-    struct vgpu_stack *stack = pool->first[class];
+    struct vgpu_stack **link = cold ? &pool->cold[class] : &pool->first[class];
+    struct vgpu_stack *stack = *link;
 #ifdef VGPU_THREAD_SANITIZER
     if (!stack->tsan_fiber) {
         if (pool->tsan_fibers >= pool->tsan_limit) {
@@ -168,8 +170,8 @@ struct vgpu_stack *vgpu_stack_take(struct vgpu_stack_pool *pool, int class)
         pool->tsan_fibers++;
     }
 #endif
-    pool->first[class] = stack->next;
-    pool->free[class]--;
+    *link = stack->next;
+    pool->free[class] -= !cold;
     return stack;
 }
 
@@ -190,6 +192,9 @@ void vgpu_stack_give(struct vgpu_stack_pool *pool, struct vgpu_stack *stack, boo
     }
     if (pool->free[stack->class] >= KEEP_FREE) {
         (void)madvise(stack->low, stack->bytes, MADV_DONTNEED);
+        stack->next = pool->cold[stack->class];
+        pool->cold[stack->class] = stack;
+        return;
     }
 #ifdef VGPU_THREAD_SANITIZER
     append(pool, stack); // the one unused for longest comes next: its history hides fewest races
@@ -207,4 +212,21 @@ __attribute__((no_sanitize("address"))) bool vgpu_stack_overflowed(const struct 
         seen |= word[i];
     }
     return seen != 0;
+}
+
+static void mend(struct vgpu_stack *stack)
+{
+    for (; stack; stack = stack->next) {
+        if (vgpu_stack_overflowed(stack)) {
+            memset(stack->low, 0, CANARY_BYTES);
+        }
+    }
+}
+
+void vgpu_stack_mend(struct vgpu_stack_pool *pool)
+{
+    for (int class = 0; class < VGPU_STACK_CLASSES; class ++) {
+        mend(pool->first[class]);
+        mend(pool->cold[class]);
+    }
 }

@@ -70,10 +70,11 @@ struct vgpu_stack {
 struct vgpu_stack_pool {
     struct vgpu_stack *first[VGPU_STACK_CLASSES];
     struct vgpu_stack *last[VGPU_STACK_CLASSES];
-    size_t free[VGPU_STACK_CLASSES];
-    unsigned made;        // stacks ever made
-    unsigned tsan_fibers; // in existence
-    unsigned tsan_limit;  // at most; set by the owner
+    size_t free[VGPU_STACK_CLASSES];             // in those lists
+    struct vgpu_stack *cold[VGPU_STACK_CLASSES]; // free too, but without pages
+    unsigned made;                               // stacks ever made
+    unsigned tsan_fibers;                        // in existence
+    unsigned tsan_limit;                         // at most; set by the owner
 };
 
 // The class for a kernel whose device announces a stack limit of `limit_bytes`: what the limit asks
@@ -86,5 +87,8 @@ void vgpu_stack_give(struct vgpu_stack_pool *pool, struct vgpu_stack *stack, boo
 // Whether the fiber that used the stack ran over its end. Looks at the end alone: a frame that
 // jumps over it goes unseen.
 bool vgpu_stack_overflowed(const struct vgpu_stack *stack);
+// After an overflow, which may have run over stacks below: makes the ends of free stacks zero
+// again.
+void vgpu_stack_mend(struct vgpu_stack_pool *pool);
 
 #endif

@@ -1,0 +1,121 @@
+// Contexts and stacks: switching keeps registers and rounding modes, arguments arrive, stacks come
+// and go, overflows are seen. Built with the assembly and with ucontext.
+// SPDX-License-Identifier: Apache-2.0
+#include "expect.h"
+#include "fiber.h"
+
+#include <fenv.h>
+#include <string.h>
+
+static struct vgpu_context home;
+static struct vgpu_context away;
+static int visits;
+static int argument_seen;
+
+static void visit(void *argument)
+{
+    argument_seen = *(int *)argument;
+    (void)fesetround(FE_UPWARD);
+    for (;;) {
+        visits++;
+        vgpu_context_switch(&away, &home);
+    }
+}
+
+static void contexts_switch_and_keep_state(void)
+{
+    struct vgpu_stack_pool pool = {.tsan_limit = 16};
+    struct vgpu_stack *stack = vgpu_stack_take(&pool, VGPU_STACK_CLASS_DEFAULT);
+    int argument = 77;
+    if (!EXPECT(stack)) {
+        return;
+    }
+    vgpu_context_make(&away, stack->top, (size_t)(stack->top - stack->low), visit, &argument);
+    volatile double a = 1.5; // values that live in registers across the switches
+    long b = 11;
+    long c = 12;
+    long d = 13;
+    for (int i = 1; i <= 1000; i++) {
+        vgpu_context_switch(&home, &away);
+        b += i;
+        c ^= b;
+        d -= c & 3;
+        if (visits != i || fegetround() != FE_TONEAREST) {
+            EXPECT_EQ(visits, i);
+            EXPECT_EQ(fegetround(), FE_TONEAREST);
+        }
+    }
+    EXPECT_EQ(visits, 1000);
+    EXPECT_EQ(argument_seen, 77);
+    EXPECT(a == 1.5);
+    EXPECT_EQ(b, 11 + 500500);
+    EXPECT(!vgpu_stack_overflowed(stack));
+    vgpu_stack_give(&pool, stack, true);
+}
+
+static void leave(void *argument)
+{
+    *(int *)argument = fegetround();
+    vgpu_context_jump(&home);
+}
+
+static void a_context_may_be_left_for_good(void)
+{
+    struct vgpu_stack_pool pool = {.tsan_limit = 16};
+    for (int i = 0; i < 100; i++) {
+        struct vgpu_stack *stack = vgpu_stack_take(&pool, 0);
+        int rounding = -1;
+        if (!EXPECT(stack)) {
+            return;
+        }
+        vgpu_context_make(&away, stack->top, (size_t)(stack->top - stack->low), leave, &rounding);
+        vgpu_context_switch(&home, &away);
+        EXPECT_EQ(rounding, FE_TONEAREST);
+        vgpu_stack_give(&pool, stack, false);
+    }
+}
+
+static void stacks_are_reused_and_watched(void)
+{
+    enum { COUNT = 5000 };
+    static struct vgpu_stack *stack[COUNT];
+    struct vgpu_stack_pool pool = {.tsan_limit = COUNT};
+    for (int i = 0; i < COUNT; i++) {
+        stack[i] = vgpu_stack_take(&pool, 0);
+        if (!EXPECT(stack[i])) {
+            return;
+        }
+        EXPECT_EQ((uintptr_t)stack[i]->top % 16, 0);
+        EXPECT(stack[i]->top - stack[i]->low > 60 << 10);
+    }
+    memset(stack[7]->low, 1, 1);
+    EXPECT(vgpu_stack_overflowed(stack[7]));
+    EXPECT(!vgpu_stack_overflowed(stack[8]));
+    unsigned made = pool.made;
+    for (int i = 0; i < COUNT; i++) {
+        vgpu_stack_give(&pool, stack[i], false);
+    }
+    vgpu_stack_mend(&pool);
+    EXPECT(!vgpu_stack_overflowed(stack[7]));
+    for (int i = 0; i < COUNT; i++) {
+        EXPECT(vgpu_stack_take(&pool, 0));
+    }
+    EXPECT_EQ(pool.made, made);
+}
+
+static void classes_follow_the_limit(void)
+{
+    EXPECT_EQ(vgpu_stack_class(0), VGPU_STACK_CLASS_DEFAULT);
+    EXPECT_EQ(vgpu_stack_class(1024), VGPU_STACK_CLASS_DEFAULT);
+    EXPECT_EQ(vgpu_stack_class(200 << 10), 2);
+    EXPECT_EQ(vgpu_stack_class(512 << 10), VGPU_STACK_CLASSES - 1);
+}
+
+int main(void)
+{
+    RUN(contexts_switch_and_keep_state);
+    RUN(a_context_may_be_left_for_good);
+    RUN(stacks_are_reused_and_watched);
+    RUN(classes_follow_the_limit);
+    return expect_result();
+}
