@@ -5,6 +5,8 @@
 
 #include "rmsnorm.cuh"
 
+#include <atomic>
+
 namespace tutti
 {
 
@@ -29,6 +31,32 @@ inline cudaError_t choose_segment(rmsnorm_arguments *args, unsigned shared_limit
     return cudaSuccess;
 }
 
+// The most dynamic shared memory that a kernel has been allowed, by kernel and device.
+struct shared_grants {
+    std::atomic<size_t> bytes[2][64];
+};
+template <typename T> inline shared_grants granted;
+
+// Lets a kernel have `bytes` of dynamic shared memory. Asks CUDA only when it must: where ranks
+// share a device, CUDA could otherwise wait for the kernel of a rank that waits for this one.
+inline cudaError_t allow_shared(const void *kernel, int which, size_t bytes, shared_grants &grants)
+{
+    int device;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error != cudaSuccess || bytes <= 44 * 1024) {
+        return error;
+    }
+    std::atomic<size_t> &known = grants.bytes[which][device % 64];
+    if (device < 64 && known.load() >= bytes) {
+        return cudaSuccess;
+    }
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    if (error == cudaSuccess) {
+        known.store(bytes);
+    }
+    return error;
+}
+
 // Launches rmsnorm_multimem<T> or rmsnorm_lsa<T>. args.segment is filled in unless it is set.
 // Errors: cudaErrorInvalidConfiguration where `threads` does not divide 256 or there are more
 // blocks than LSA barriers, or CUDA's.
@@ -45,13 +73,10 @@ cudaError_t launch_rmsnorm(bool multimem, rmsnorm_arguments args, const ncclDevC
     }
     auto kernel = multimem ? &rmsnorm_multimem<T> : &rmsnorm_lsa<T>;
     size_t shared_bytes = args.segment * sizeof(float);
-    if (shared_bytes > 44 * 1024) {
-        error =
-            cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-        if (error != cudaSuccess) {
-            return error;
-        }
+    error =
+        allow_shared(reinterpret_cast<const void *>(kernel), multimem, shared_bytes, granted<T>);
+    if (error != cudaSuccess) {
+        return error;
     }
     void *parameters[] = {&args, const_cast<ncclDevComm *>(&comm)};
     return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(blocks), dim3(threads),
