@@ -1,4 +1,5 @@
-// A rank's side of the rendezvous: joins, gathers, leaves. Every wait polls in slices, so that an abort ends it at once.
+// A rank's side of the rendezvous: joins, gathers, leaves. Every wait polls in slices, so that an
+// abort ends it at once.
 // See bootstrap.h and wire.h. SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/bootstrap.h"
 
@@ -13,12 +14,14 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sodium.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SLICE_MS = 20, HANDSHAKE_MS = 30000, WIRE_REVISION = 1 };
+enum { SLICE_MS = 20, HANDSHAKE_MS = 30000, WIRE_REVISION = 1, RETRY_MS = 50 };
 
 struct tt_bootstrap {
     int fd;
@@ -26,9 +29,12 @@ struct tt_bootstrap {
     const _Atomic uint32_t *abort_flag;
     unsigned char secret[TT_SECRET_BYTES];
     struct tt_session session;
-    uint32_t sequence;      // of the next gather
-    ncclResult_t broken;    // once not ncclSuccess every call returns it
-    unsigned char *frame;   // the last frame received
+    uint32_t sequence;    // of the next gather
+    ncclResult_t broken;  // once not ncclSuccess every call returns it
+    bool is_handshaking;  // a connection that closes is then tried again
+    bool was_dropped;     // it did
+    atomic_int in_use;    // by a call, or by a look from another thread
+    unsigned char *frame; // the last frame received
     size_t frame_capacity;
 };
 
@@ -42,8 +48,10 @@ static ncclResult_t broken(struct tt_bootstrap *b, ncclResult_t result)
 static ncclResult_t wait_for(struct tt_bootstrap *b, short events, uint64_t deadline_ns)
 {
     for (;;) {
-        if (b->abort_flag != NULL && atomic_load_explicit(b->abort_flag, memory_order_acquire) != 0) {
-            return broken(b, tt_fail(ncclInternalError, "rank %d: the communicator was aborted", b->rank));
+        if (b->abort_flag != NULL &&
+            atomic_load_explicit(b->abort_flag, memory_order_acquire) != 0) {
+            return broken(
+                b, tt_fail(ncclInternalError, "rank %d: the communicator was aborted", b->rank));
         }
         struct pollfd p = {.fd = b->fd, .events = events};
         int ready = poll(&p, 1, SLICE_MS);
@@ -54,19 +62,30 @@ static ncclResult_t wait_for(struct tt_bootstrap *b, short events, uint64_t dead
             return broken(b, tt_fail(ncclSystemError, "rank %d: poll: %m", b->rank));
         }
         if (deadline_ns != 0 && tt_now_ns() > deadline_ns) {
-            return broken(b, tt_fail(ncclSystemError, "rank %d: the root of the unique id does not answer", b->rank));
+            return broken(b,
+                          tt_fail(ncclSystemError,
+                                  "rank %d: the root of the unique id does not answer", b->rank));
         }
     }
 }
 
 static ncclResult_t root_gone(struct tt_bootstrap *b)
 {
-    return broken(b, tt_fail(ncclRemoteError,
-                             "rank %d: the process that made the unique id has ended or closed the connection",
-                             b->rank));
+    if (b->is_handshaking) {
+        b->was_dropped = true;
+        return ncclRemoteError;
+    }
+    return broken(
+        b,
+        tt_fail(ncclRemoteError,
+                "rank %d: the process that made the unique id has ended or closed the connection",
+                b->rank));
 }
 
-static ncclResult_t send_all(struct tt_bootstrap *b, const void *data, size_t bytes, uint64_t deadline_ns)
+// A connection that has ended is no failure here: the answer, which every sender waits for, tells
+// why.
+static ncclResult_t send_all(struct tt_bootstrap *b, const void *data, size_t bytes,
+                             uint64_t deadline_ns)
 {
     size_t done = 0;
     while (done < bytes) {
@@ -76,13 +95,14 @@ static ncclResult_t send_all(struct tt_bootstrap *b, const void *data, size_t by
         } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
             TRY(wait_for(b, POLLOUT, deadline_ns));
         } else if (n == 0 || errno != EINTR) {
-            return root_gone(b);
+            return ncclSuccess;
         }
     }
     return ncclSuccess;
 }
 
-static ncclResult_t receive_all(struct tt_bootstrap *b, void *data, size_t bytes, uint64_t deadline_ns)
+static ncclResult_t receive_all(struct tt_bootstrap *b, void *data, size_t bytes,
+                                uint64_t deadline_ns)
 {
     size_t done = 0;
     while (done < bytes) {
@@ -103,7 +123,9 @@ static ncclResult_t reserve_frame(struct tt_bootstrap *b, size_t bytes)
     if (bytes > b->frame_capacity) {
         unsigned char *grown = realloc(b->frame, bytes);
         if (grown == NULL) {
-            return broken(b, tt_fail(ncclSystemError, "rank %d: no memory for a message of %zu bytes", b->rank, bytes));
+            return broken(b,
+                          tt_fail(ncclSystemError, "rank %d: no memory for a message of %zu bytes",
+                                  b->rank, bytes));
         }
         b->frame = grown;
         b->frame_capacity = bytes;
@@ -111,8 +133,8 @@ static ncclResult_t reserve_frame(struct tt_bootstrap *b, size_t bytes)
     return ncclSuccess;
 }
 
-static ncclResult_t send_frame(struct tt_bootstrap *b, enum tt_frame_kind kind, const void *first, size_t first_bytes,
-                               const void *second, size_t second_bytes)
+static ncclResult_t send_frame(struct tt_bootstrap *b, enum tt_frame_kind kind, const void *first,
+                               size_t first_bytes, const void *second, size_t second_bytes)
 {
     size_t bytes = tt_wire_frame_bytes(first_bytes + second_bytes);
     TRY(reserve_frame(b, bytes));
@@ -121,8 +143,8 @@ static ncclResult_t send_frame(struct tt_bootstrap *b, enum tt_frame_kind kind, 
 }
 
 // Waits for a frame of `kind`; prints notices, turns an error frame into its result.
-static ncclResult_t expect_frame(struct tt_bootstrap *b, enum tt_frame_kind kind, unsigned char **body_out,
-                                 size_t *bytes_out)
+static ncclResult_t expect_frame(struct tt_bootstrap *b, enum tt_frame_kind kind,
+                                 unsigned char **body_out, size_t *bytes_out)
 {
     for (;;) {
         enum tt_frame_kind got;
@@ -130,14 +152,17 @@ static ncclResult_t expect_frame(struct tt_bootstrap *b, enum tt_frame_kind kind
         TRY(receive_all(b, b->frame, TT_HEADER_BYTES, 0));
         size_t rest = tt_wire_rest_bytes(b->frame);
         if (rest == 0) {
-            return broken(b, tt_fail(ncclSystemError, "rank %d: damaged message from the root", b->rank));
+            return broken(
+                b, tt_fail(ncclSystemError, "rank %d: damaged message from the root", b->rank));
         }
         TRY(reserve_frame(b, TT_HEADER_BYTES + rest));
         TRY(receive_all(b, b->frame + TT_HEADER_BYTES, rest, 0));
-        if (!tt_wire_unseal(&b->session, b->frame, TT_HEADER_BYTES + rest, &got, body_out, bytes_out)) {
-            return broken(b, tt_fail(ncclSystemError, "rank %d: damaged message from the root", b->rank));
+        if (!tt_wire_unseal(&b->session, b->frame, TT_HEADER_BYTES + rest, &got, body_out,
+                            bytes_out)) {
+            return broken(
+                b, tt_fail(ncclSystemError, "rank %d: damaged message from the root", b->rank));
         }
-        if (got == kind) {
+        if (got == kind && kind != TT_FRAME_ERROR) {
             return ncclSuccess;
         }
         if (got == TT_FRAME_NOTICE) {
@@ -145,28 +170,34 @@ static ncclResult_t expect_frame(struct tt_bootstrap *b, enum tt_frame_kind kind
         } else if (got == TT_FRAME_ERROR && *bytes_out >= sizeof(int32_t)) {
             int32_t code;
             memcpy(&code, *body_out, sizeof code);
-            return broken(b, tt_fail((ncclResult_t)code, "rank %d: %.*s", b->rank, (int)(*bytes_out - sizeof code),
+            return broken(b, tt_fail((ncclResult_t)code, "rank %d: %.*s", b->rank,
+                                     (int)(*bytes_out - sizeof code),
                                      (const char *)*body_out + sizeof code));
         } else {
-            return broken(b, tt_bug("rank %d: frame %d where %d was due", b->rank, (int)got, (int)kind));
+            return broken(
+                b, tt_bug("rank %d: frame %d where %d was due", b->rank, (int)got, (int)kind));
         }
     }
 }
 
-// ---- Ids ------------------------------------------------------------------------------------------------------------
+// ---- Ids
+// ------------------------------------------------------------------------------------------------------------
 
 // The secret of NCCL_COMM_ID: nobody carries it, so every rank must know it.
 static ncclResult_t shared_secret(const struct tt_address *address, unsigned char *secret_out)
 {
     const char *text = tt_param_text(TT_PARAM_SECRET);
     if (*text == 0 && !tt_address_is_loopback(address) && tt_param_int(TT_PARAM_INSECURE) == 0) {
-        return tt_fail(ncclInvalidUsage, "NCCL_COMM_ID off loopback needs TUTTI_SECRET, the same on all ranks "
-                                         "(TUTTI_INSECURE=1 lets anybody in)");
+        return tt_fail(ncclInvalidUsage,
+                       "NCCL_COMM_ID off loopback needs TUTTI_SECRET, the same on all ranks "
+                       "(TUTTI_INSECURE=1 lets anybody in)");
     }
     if (*text == 0) {
-        tt_log(TT_LOG_WARN, TT_LOG_BOOTSTRAP, "NCCL_COMM_ID without TUTTI_SECRET: any local program can join");
+        tt_log(TT_LOG_WARN, TT_LOG_BOOTSTRAP,
+               "NCCL_COMM_ID without TUTTI_SECRET: any local program can join");
     }
-    crypto_generichash(secret_out, TT_SECRET_BYTES, (const unsigned char *)text, strlen(text), NULL, 0);
+    crypto_generichash(secret_out, TT_SECRET_BYTES, (const unsigned char *)text, strlen(text), NULL,
+                       0);
     return ncclSuccess;
 }
 
@@ -195,9 +226,11 @@ ncclResult_t tt_bootstrap_make_id(ncclUniqueId *id_out)
     return ncclSuccess;
 }
 
-// ---- Joining --------------------------------------------------------------------------------------------------------
+// ---- Joining
+// --------------------------------------------------------------------------------------------------------
 
-// Connects; where the root is opened by rank 0 of another process, refusals are tried again until the time is up.
+// Connects; where the root is opened by rank 0 of another process, refusals are tried again until
+// the time is up.
 static ncclResult_t connect_to(struct tt_bootstrap *b, const struct tt_id *id)
 {
     struct sockaddr_storage where;
@@ -219,10 +252,12 @@ static ncclResult_t connect_to(struct tt_bootstrap *b, const struct tt_id *id)
         if (error == 0) {
             return ncclSuccess;
         }
-        bool again = error == EAGAIN || error == ETIMEDOUT || (error == ECONNREFUSED && id->root_at_rank_0 != 0);
+        bool again = error == EAGAIN || error == ETIMEDOUT ||
+                     (error == ECONNREFUSED && id->root_at_rank_0 != 0);
         if (!again || tt_now_ns() > limit_ns) {
             return tt_fail(ncclSystemError,
-                           "rank %d: nobody listens at %s (%s): the unique id is already used, or the process that "
+                           "rank %d: nobody listens at %s (%s): the unique id is already used, or "
+                           "the process that "
                            "made it has ended",
                            b->rank, text, strerror(error));
         }
@@ -243,18 +278,44 @@ static ncclResult_t prove(struct tt_bootstrap *b)
     uint64_t deadline = tt_now_ns() + (uint64_t)HANDSHAKE_MS * 1000000u;
     TRY(receive_all(b, &hello, sizeof hello, deadline));
     if (hello.magic != TT_WIRE_MAGIC) {
-        return tt_fail(ncclSystemError, "rank %d: what listens at the unique id's address is not tutti", b->rank);
+        return tt_fail(ncclSystemError,
+                       "rank %d: what listens at the unique id's address is not tutti", b->rank);
     }
     randombytes_buf(answer.nonce, sizeof answer.nonce);
     tt_wire_prove(b->secret, TT_ROLE_RANK, hello.nonce, answer.nonce, answer.proof);
     TRY(send_all(b, &answer, sizeof answer, deadline));
     TRY(receive_all(b, proof, sizeof proof, deadline));
     if (!tt_wire_check(b->secret, TT_ROLE_ROOT, hello.nonce, answer.nonce, proof)) {
-        return tt_fail(ncclSystemError, "rank %d: what listens at the unique id's address does not know its secret",
+        return tt_fail(ncclSystemError,
+                       "rank %d: what listens at the unique id's address does not know its secret",
                        b->rank);
     }
     tt_wire_open_session(b->secret, TT_ROLE_RANK, hello.nonce, answer.nonce, &b->session);
     return ncclSuccess;
+}
+
+// Connects and proves the secret; again where a crowded root closed the connection first.
+static ncclResult_t enter(struct tt_bootstrap *b, const struct tt_id *id)
+{
+    uint64_t limit_ns = tt_now_ns() + (uint64_t)HANDSHAKE_MS * 1000000u;
+    int on = 1;
+    for (;;) {
+        TRY(connect_to(b, id));
+        setsockopt(b->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        b->is_handshaking = true;
+        b->was_dropped = false;
+        ncclResult_t result = prove(b);
+        b->is_handshaking = false;
+        if (!b->was_dropped) {
+            return result;
+        }
+        if (tt_now_ns() > limit_ns) {
+            return root_gone(b);
+        }
+        close(b->fd);
+        b->fd = -1;
+        poll(NULL, 0, RETRY_MS);
+    }
 }
 
 static ncclResult_t join(struct tt_bootstrap *b, struct tt_id *id)
@@ -262,22 +323,22 @@ static ncclResult_t join(struct tt_bootstrap *b, struct tt_id *id)
     unsigned char *body;
     size_t bytes;
     struct tt_join claim = {.version = NCCL_VERSION_CODE * 100u + WIRE_REVISION,
-                            .rank = b->rank, .nranks = b->nranks, .pid = (int32_t)getpid()};
+                            .rank = b->rank,
+                            .nranks = b->nranks,
+                            .pid = (int32_t)getpid()};
     if (gethostname(claim.host, sizeof claim.host - 1) != 0) {
         snprintf(claim.host, sizeof claim.host, "?");
     }
     if (id->root_at_rank_0 != 0 && b->rank == 0) {
         TRY(tt_root_start(&id->address, id->secret));
     }
-    TRY(connect_to(b, id));
-    int on = 1;
-    setsockopt(b->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    TRY(prove(b));
+    TRY(enter(b, id));
     TRY(send_frame(b, TT_FRAME_JOIN, &claim, sizeof claim, NULL, 0));
     return expect_frame(b, TT_FRAME_READY, &body, &bytes);
 }
 
-ncclResult_t tt_bootstrap_join(const ncclUniqueId *unique_id, int rank, int nranks, const _Atomic uint32_t *abort_flag,
+ncclResult_t tt_bootstrap_join(const ncclUniqueId *unique_id, int rank, int nranks,
+                               const _Atomic uint32_t *abort_flag,
                                struct tt_bootstrap **bootstrap_out)
 {
     struct tt_id id;
@@ -305,9 +366,21 @@ ncclResult_t tt_bootstrap_join(const ncclUniqueId *unique_id, int rank, int nran
     return ncclSuccess;
 }
 
-// ---- Exchanges ------------------------------------------------------------------------------------------------------
+void tt_bootstrap_denounce(const ncclUniqueId *unique_id, int rank, int nranks)
+{
+    struct tt_id id;
+    struct tt_bootstrap *bootstrap = NULL;
+    if (tt_id_read(unique_id, &id) == ncclSuccess && id.root_at_rank_0 == 0 &&
+        tt_bootstrap_join(unique_id, rank, nranks, NULL, &bootstrap) == ncclSuccess) {
+        tt_bootstrap_leave(bootstrap);
+    }
+    sodium_memzero(&id, sizeof id);
+}
 
-ncclResult_t tt_bootstrap_allgather(struct tt_bootstrap *b, void *data, size_t bytes)
+// ---- Exchanges
+// ------------------------------------------------------------------------------------------------------
+
+static ncclResult_t gather(struct tt_bootstrap *b, void *data, size_t bytes)
 {
     unsigned char *body;
     size_t body_bytes;
@@ -317,7 +390,8 @@ ncclResult_t tt_bootstrap_allgather(struct tt_bootstrap *b, void *data, size_t b
     if (bytes > ((size_t)TT_FRAME_LIMIT - sizeof b->sequence) / (size_t)b->nranks) {
         return tt_bug("an exchange of %zu bytes a rank over %d ranks", bytes, b->nranks);
     }
-    TRY(send_frame(b, TT_FRAME_GATHER, &b->sequence, sizeof b->sequence, (char *)data + (size_t)b->rank * bytes, bytes));
+    TRY(send_frame(b, TT_FRAME_GATHER, &b->sequence, sizeof b->sequence,
+                   (char *)data + (size_t)b->rank * bytes, bytes));
     TRY(expect_frame(b, TT_FRAME_GATHER, &body, &body_bytes));
     if (body_bytes != sizeof b->sequence + bytes * (size_t)b->nranks) {
         return broken(b, tt_bug("an exchange gave %zu bytes", body_bytes));
@@ -325,6 +399,36 @@ ncclResult_t tt_bootstrap_allgather(struct tt_bootstrap *b, void *data, size_t b
     memcpy(data, body + sizeof b->sequence, bytes * (size_t)b->nranks);
     b->sequence++;
     return ncclSuccess;
+}
+
+ncclResult_t tt_bootstrap_allgather(struct tt_bootstrap *b, void *data, size_t bytes)
+{
+    struct tt_wait wait = tt_wait_begin(b->abort_flag);
+    while (atomic_exchange(&b->in_use, 1) != 0) { // a look is short
+        if (!tt_wait_round(&wait)) {
+            return tt_fail(ncclInternalError, "rank %d: the communicator was aborted", b->rank);
+        }
+    }
+    ncclResult_t result = gather(b, data, bytes);
+    atomic_store(&b->in_use, 0);
+    return result;
+}
+
+ncclResult_t tt_bootstrap_look(struct tt_bootstrap *b)
+{
+    unsigned char *body, first;
+    size_t body_bytes;
+    if (atomic_exchange(&b->in_use, 1) != 0) {
+        return ncclSuccess; // a call is in progress, and tells itself
+    }
+    ncclResult_t result = b->broken;
+    // Outside a gather the root sends only errors. Its end is none: it may be a rank that has
+    // finished.
+    if (result == ncclSuccess && recv(b->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
+        result = expect_frame(b, TT_FRAME_ERROR, &body, &body_bytes);
+    }
+    atomic_store(&b->in_use, 0);
+    return result;
 }
 
 ncclResult_t tt_bootstrap_barrier(struct tt_bootstrap *bootstrap)
@@ -353,7 +457,8 @@ void tt_bootstrap_report_failure(struct tt_bootstrap *bootstrap, const char *tex
     }
 }
 
-void tt_bootstrap_derive_key(const struct tt_bootstrap *bootstrap, const char *label, unsigned char key_out[32])
+void tt_bootstrap_derive_key(const struct tt_bootstrap *bootstrap, const char *label,
+                             unsigned char key_out[32])
 {
     tt_wire_derive(bootstrap->secret, label, key_out);
 }

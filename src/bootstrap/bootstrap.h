@@ -1,8 +1,10 @@
-// Rendezvous of the ranks of one communicator over authenticated sockets, and the small collectives that set-up needs.
+// Rendezvous of the ranks of one communicator over authenticated sockets, and the small collectives
+// that set-up needs.
 //
-// A unique id carries a root's address and a random secret (libsodium). The root is a thread of the process that made the
-// id; each rank keeps one connection to it. Nothing that a peer says is believed before it has proved the secret, and every
-// frame is sealed. All calls block, watch the communicator's abort flag and end with an error when a rank dies.
+// A unique id carries a root's address and a random secret (libsodium). The root is a thread of the
+// process that made the id; each rank keeps one connection to it. Nothing that a peer says is
+// believed before it has proved the secret, and every frame is sealed. All calls block, watch the
+// communicator's abort flag and end with an error when a rank dies.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BOOTSTRAP_H
 #define TT_BOOTSTRAP_H
@@ -17,17 +19,28 @@ struct tt_bootstrap;
 
 // Starts a root in this process and describes it in *id_out.
 ncclResult_t tt_bootstrap_make_id(ncclUniqueId *id_out);
-// Joins as `rank` of `nranks`; returns when all have joined, or with an error on all ranks that names the conflicting
-// claims (same rank twice, different nranks, other library version) or, after TUTTI_INIT_TIMEOUT, the missing ranks.
-ncclResult_t tt_bootstrap_join(const ncclUniqueId *id, int rank, int nranks, const _Atomic uint32_t *abort_flag,
+// Joins as `rank` of `nranks`; returns when all have joined, or with an error on all ranks that
+// names the conflicting claims (same rank twice, different nranks, other library version) or, after
+// TUTTI_INIT_TIMEOUT, the missing ranks.
+ncclResult_t tt_bootstrap_join(const ncclUniqueId *id, int rank, int nranks,
+                               const _Atomic uint32_t *abort_flag,
                                struct tt_bootstrap **bootstrap_out);
 // data: nranks slots of `bytes` bytes, the caller's own filled; all filled on return. Collective.
 ncclResult_t tt_bootstrap_allgather(struct tt_bootstrap *bootstrap, void *data, size_t bytes);
 ncclResult_t tt_bootstrap_barrier(struct tt_bootstrap *bootstrap);
-// Tells the others that this rank failed, so that their pending calls end with "rank 2 failed: text". Never blocks.
+// Whether the communicator has been ended by a rank that failed or died: its error, else
+// ncclSuccess. Never blocks; any thread, also while another one is inside a call.
+ncclResult_t tt_bootstrap_look(struct tt_bootstrap *bootstrap);
+// Tells the ranks that wait for each other under this id that somebody claims an impossible rank;
+// fails on all of them.
+void tt_bootstrap_denounce(const ncclUniqueId *id, int rank, int nranks);
+// Tells the others that this rank failed, so that their pending calls end with "rank 2 failed:
+// text". Never blocks.
 void tt_bootstrap_report_failure(struct tt_bootstrap *bootstrap, const char *text);
-// The id's secret stretched for another purpose (fd sockets): `label` keeps the keys of different uses apart.
-void tt_bootstrap_derive_key(const struct tt_bootstrap *bootstrap, const char *label, unsigned char key_out[32]);
+// The id's secret stretched for another purpose (fd sockets): `label` keeps the keys of different
+// uses apart.
+void tt_bootstrap_derive_key(const struct tt_bootstrap *bootstrap, const char *label,
+                             unsigned char key_out[32]);
 // A clean leave (orderly) or a drop; accepts NULL.
 void tt_bootstrap_leave(struct tt_bootstrap *bootstrap);
 

@@ -57,7 +57,8 @@ bool tt_connection_flush(struct tt_peer_connection *c)
     return true;
 }
 
-struct tt_peer_connection *tt_connection_accept(int fd, const struct sockaddr_storage *from, uint64_t now_ms)
+struct tt_peer_connection *tt_connection_accept(int fd, const struct sockaddr_storage *from,
+                                                uint64_t now_ms)
 {
     struct tt_peer_connection *c = calloc(1, sizeof *c);
     if (c == NULL) {
@@ -90,15 +91,16 @@ void tt_connection_free(struct tt_peer_connection *c)
     free(c);
 }
 
-void tt_connection_send(struct tt_peer_connection *c, enum tt_frame_kind kind, const void *first, size_t first_bytes,
-                        const void *second, size_t second_bytes)
+void tt_connection_send(struct tt_peer_connection *c, enum tt_frame_kind kind, const void *first,
+                        size_t first_bytes, const void *second, size_t second_bytes)
 {
     size_t bytes = tt_wire_frame_bytes(first_bytes + second_bytes);
     if (c->closing || !reserve(&c->out, &c->out_capacity, c->out_bytes + bytes)) {
         c->closing = true;
         return;
     }
-    tt_wire_seal(&c->session, kind, first, first_bytes, second, second_bytes, c->out + c->out_bytes);
+    tt_wire_seal(&c->session, kind, first, first_bytes, second, second_bytes,
+                 c->out + c->out_bytes);
     c->out_bytes += bytes;
     tt_connection_flush(c);
 }
@@ -143,11 +145,13 @@ static enum tt_receive_result check_proof(struct tt_peer_connection *c, const un
     tt_wire_prove(secret, TT_ROLE_ROOT, c->nonce, answer.nonce, proof);
     tt_wire_open_session(secret, TT_ROLE_ROOT, c->nonce, answer.nonce, &c->session);
     c->proved = true;
-    return queue(c, proof, sizeof proof) && tt_connection_flush(c) ? TT_RECEIVED_FRAME : TT_RECEIVE_ENDED;
+    return queue(c, proof, sizeof proof) && tt_connection_flush(c) ? TT_RECEIVED_FRAME
+                                                                   : TT_RECEIVE_ENDED;
 }
 
-enum tt_receive_result tt_connection_receive(struct tt_peer_connection *c, const unsigned char *secret,
-                                             size_t body_limit, enum tt_frame_kind *kind_out, unsigned char **body_out,
+enum tt_receive_result tt_connection_receive(struct tt_peer_connection *c,
+                                             const unsigned char *secret, size_t body_limit,
+                                             enum tt_frame_kind *kind_out, unsigned char **body_out,
                                              size_t *bytes_out, const char **problem_out)
 {
     enum tt_receive_result got;
@@ -166,7 +170,8 @@ enum tt_receive_result tt_connection_receive(struct tt_peer_connection *c, const
         return got;
     }
     c->in_bytes = 0;
-    if (!tt_wire_unseal(&c->session, c->in, TT_HEADER_BYTES + rest, kind_out, body_out, bytes_out)) {
+    if (!tt_wire_unseal(&c->session, c->in, TT_HEADER_BYTES + rest, kind_out, body_out,
+                        bytes_out)) {
         *problem_out = "it sent a damaged frame";
         return TT_RECEIVE_REFUSED;
     }

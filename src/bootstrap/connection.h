@@ -8,36 +8,46 @@
 struct tt_peer_connection {
     struct tt_peer_connection *next;
     int fd;
-    uint64_t since_ms;               // when it was accepted
+    uint64_t since_ms; // when it was accepted
     struct tt_address address;
     unsigned char nonce[TT_NONCE_BYTES];
-    bool proved;                     // the peer knows the secret
-    bool joined;                     // it sent its claim
-    bool left;                       // it said that it goes
-    bool gave;                       // its part of the running gather is here
-    bool closing;                    // close once everything is sent
-    int rank;                        // -1: no member
+    bool proved;  // the peer knows the secret
+    bool joined;  // it sent its claim
+    bool left;    // it said that it goes
+    bool gave;    // its part of the running gather is here
+    bool closing; // close once everything is sent
+    int rank;     // -1: no member
     struct tt_join claim;
     struct tt_session session;
-    unsigned char *in;               // what has arrived of the next piece
+    unsigned char *in; // what has arrived of the next piece
     size_t in_bytes, in_capacity;
-    unsigned char *out;              // what is still to be sent
+    unsigned char *out; // what is still to be sent
     size_t out_bytes, out_capacity;
 };
 
-enum tt_receive_result { TT_RECEIVED_FRAME, TT_RECEIVE_AGAIN, TT_RECEIVE_ENDED, TT_RECEIVE_REFUSED };
+enum tt_receive_result {
+    TT_RECEIVED_FRAME,
+    TT_RECEIVE_AGAIN,
+    TT_RECEIVE_ENDED,
+    TT_RECEIVE_REFUSED
+};
 
 // Takes a fresh socket and sends HELLO; NULL (the socket closed) without memory.
-struct tt_peer_connection *tt_connection_accept(int fd, const struct sockaddr_storage *from, uint64_t now_ms);
+struct tt_peer_connection *tt_connection_accept(int fd, const struct sockaddr_storage *from,
+                                                uint64_t now_ms);
 void tt_connection_free(struct tt_peer_connection *connection);
-// Takes what the socket has. TT_RECEIVED_FRAME: *body_out is valid until the next call. TT_RECEIVE_REFUSED: *problem_out says why.
-// body_limit: the longest body that the peer may send now.
-enum tt_receive_result tt_connection_receive(struct tt_peer_connection *connection, const unsigned char *secret,
-                                             size_t body_limit, enum tt_frame_kind *kind_out, unsigned char **body_out,
+// Takes what the socket has. TT_RECEIVED_FRAME: *body_out is valid until the next call.
+// TT_RECEIVE_REFUSED: *problem_out says why. body_limit: the longest body that the peer may send
+// now.
+enum tt_receive_result tt_connection_receive(struct tt_peer_connection *connection,
+                                             const unsigned char *secret, size_t body_limit,
+                                             enum tt_frame_kind *kind_out, unsigned char **body_out,
                                              size_t *bytes_out, const char **problem_out);
-// Queues a frame (body: two parts) and sends as much as the socket takes. A failure shows at the next receive.
-void tt_connection_send(struct tt_peer_connection *connection, enum tt_frame_kind kind, const void *first,
-                        size_t first_bytes, const void *second, size_t second_bytes);
+// Queues a frame (body: two parts) and sends as much as the socket takes. A failure shows at the
+// next receive.
+void tt_connection_send(struct tt_peer_connection *connection, enum tt_frame_kind kind,
+                        const void *first, size_t first_bytes, const void *second,
+                        size_t second_bytes);
 // False: the peer is gone.
 bool tt_connection_flush(struct tt_peer_connection *connection);
 

@@ -21,14 +21,16 @@ ncclResult_t tt_interface_parse(const char *text, struct tt_address *address_out
     char *end = NULL;
     unsigned long port = colon == NULL ? 0 : strtoul(colon + 1, &end, 10);
     if (length == 0 || length >= sizeof host || port == 0 || port > 65535 || *end != 0) {
-        return tt_fail(ncclInvalidArgument, "NCCL_COMM_ID=%s: must be address:port or [address]:port", text);
+        return tt_fail(ncclInvalidArgument,
+                       "NCCL_COMM_ID=%s: must be address:port or [address]:port", text);
     }
     snprintf(host, sizeof host, "%.*s", (int)(bracketed ? length - 2 : length), text + bracketed);
     memset(address_out, 0, sizeof *address_out);
     address_out->port = (uint16_t)port;
     address_out->family = bracketed ? AF_INET6 : AF_INET;
     if (inet_pton(address_out->family, host, address_out->bytes) != 1) {
-        return tt_fail(ncclInvalidArgument, "NCCL_COMM_ID=%s: %s is no numeric address", text, host);
+        return tt_fail(ncclInvalidArgument, "NCCL_COMM_ID=%s: %s is no numeric address", text,
+                       host);
     }
     return ncclSuccess;
 }
@@ -41,7 +43,8 @@ static bool is_named(const char *list, const char *name)
     snprintf(copy, sizeof copy, "%s", list + inverted + exact);
     char *rest = copy;
     for (char *word; (word = strsep(&rest, ",")) != NULL;) {
-        if (*word != 0 && (exact ? strcmp(word, name) == 0 : strncmp(word, name, strlen(word)) == 0)) {
+        if (*word != 0 &&
+            (exact ? strcmp(word, name) == 0 : strncmp(word, name, strlen(word)) == 0)) {
             return !inverted;
         }
     }
@@ -66,14 +69,16 @@ ncclResult_t tt_interface_pick(struct tt_address *address_out)
         if (usable && is_named(list, i->ifa_name)) {
             struct sockaddr_storage copy = {0};
             memcpy(&copy, i->ifa_addr,
-                   i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+                   i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+                                                     : sizeof(struct sockaddr_in6));
             tt_address_from_socket(&copy, address_out);
             found = true;
         }
     }
     freeifaddrs(all);
     if (!found) {
-        return tt_fail(ncclInvalidUsage, "NCCL_SOCKET_IFNAME=%s names no interface that is up with an address", list);
+        return tt_fail(ncclInvalidUsage,
+                       "NCCL_SOCKET_IFNAME=%s names no interface that is up with an address", list);
     }
     address_out->port = 0;
     return ncclSuccess;

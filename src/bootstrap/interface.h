@@ -6,8 +6,8 @@
 
 // NCCL_COMM_ID: "host:port" or "[v6]:port", numbers only.
 ncclResult_t tt_interface_parse(const char *text, struct tt_address *address_out);
-// An address for a new root, port 0: the first interface that NCCL_SOCKET_IFNAME names (list of prefixes, `=` exact, `^` not), else
-// loopback, because all ranks are on one host.
+// An address for a new root, port 0: the first interface that NCCL_SOCKET_IFNAME names (list of
+// prefixes, `=` exact, `^` not), else loopback, because all ranks are on one host.
 ncclResult_t tt_interface_pick(struct tt_address *address_out);
 
 #endif

@@ -25,7 +25,8 @@ static void keyed_hash(const unsigned char *secret, const char *label, const uns
 void tt_wire_prove(const unsigned char *secret, enum tt_role role, const unsigned char *root_nonce,
                    const unsigned char *rank_nonce, unsigned char *proof_out)
 {
-    keyed_hash(secret, role == TT_ROLE_ROOT ? "proof of root" : "proof of rank", root_nonce, rank_nonce, proof_out);
+    keyed_hash(secret, role == TT_ROLE_ROOT ? "proof of root" : "proof of rank", root_nonce,
+               rank_nonce, proof_out);
 }
 
 bool tt_wire_check(const unsigned char *secret, enum tt_role role, const unsigned char *root_nonce,
@@ -36,13 +37,16 @@ bool tt_wire_check(const unsigned char *secret, enum tt_role role, const unsigne
     return sodium_memcmp(right, proof, sizeof right) == 0;
 }
 
-void tt_wire_open_session(const unsigned char *secret, enum tt_role own_role, const unsigned char *root_nonce,
-                          const unsigned char *rank_nonce, struct tt_session *session)
+void tt_wire_open_session(const unsigned char *secret, enum tt_role own_role,
+                          const unsigned char *root_nonce, const unsigned char *rank_nonce,
+                          struct tt_session *session)
 {
     memset(session, 0, sizeof *session);
     bool root = own_role == TT_ROLE_ROOT;
-    keyed_hash(secret, "root to rank", root_nonce, rank_nonce, root ? session->send_key : session->receive_key);
-    keyed_hash(secret, "rank to root", root_nonce, rank_nonce, root ? session->receive_key : session->send_key);
+    keyed_hash(secret, "root to rank", root_nonce, rank_nonce,
+               root ? session->send_key : session->receive_key);
+    keyed_hash(secret, "rank to root", root_nonce, rank_nonce,
+               root ? session->receive_key : session->send_key);
 }
 
 void tt_wire_derive(const unsigned char *secret, const char *label, unsigned char key_out[32])
@@ -55,14 +59,15 @@ size_t tt_wire_frame_bytes(size_t body_bytes)
     return TT_HEADER_BYTES + 1 + body_bytes + TT_SEAL_BYTES;
 }
 
-static void frame_nonce(uint64_t number, unsigned char nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES])
+static void frame_nonce(uint64_t number,
+                        unsigned char nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES])
 {
     memset(nonce, 0, crypto_aead_chacha20poly1305_ietf_NPUBBYTES);
     memcpy(nonce, &number, sizeof number);
 }
 
-void tt_wire_seal(struct tt_session *session, enum tt_frame_kind kind, const void *first, size_t first_bytes,
-                  const void *second, size_t second_bytes, unsigned char *frame)
+void tt_wire_seal(struct tt_session *session, enum tt_frame_kind kind, const void *first,
+                  size_t first_bytes, const void *second, size_t second_bytes, unsigned char *frame)
 {
     uint32_t plain_bytes = (uint32_t)(1 + first_bytes + second_bytes);
     unsigned char nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES];
@@ -76,8 +81,8 @@ void tt_wire_seal(struct tt_session *session, enum tt_frame_kind kind, const voi
         memcpy(plain + 1 + first_bytes, second, second_bytes);
     }
     frame_nonce(session->sent++, nonce);
-    crypto_aead_chacha20poly1305_ietf_encrypt(plain, NULL, plain, plain_bytes, frame, TT_HEADER_BYTES, NULL, nonce,
-                                              session->send_key);
+    crypto_aead_chacha20poly1305_ietf_encrypt(plain, NULL, plain, plain_bytes, frame,
+                                              TT_HEADER_BYTES, NULL, nonce, session->send_key);
 }
 
 size_t tt_wire_rest_bytes(const unsigned char *header)
@@ -90,8 +95,8 @@ size_t tt_wire_rest_bytes(const unsigned char *header)
     return (size_t)plain_bytes + TT_SEAL_BYTES;
 }
 
-bool tt_wire_unseal(struct tt_session *session, unsigned char *frame, size_t frame_bytes, enum tt_frame_kind *kind_out,
-                    unsigned char **body_out, size_t *body_bytes_out)
+bool tt_wire_unseal(struct tt_session *session, unsigned char *frame, size_t frame_bytes,
+                    enum tt_frame_kind *kind_out, unsigned char **body_out, size_t *body_bytes_out)
 {
     if (frame_bytes < TT_HEADER_BYTES + 1 + TT_SEAL_BYTES ||
         tt_wire_rest_bytes(frame) != frame_bytes - TT_HEADER_BYTES) {
@@ -101,8 +106,9 @@ bool tt_wire_unseal(struct tt_session *session, unsigned char *frame, size_t fra
     unsigned char *sealed = frame + TT_HEADER_BYTES;
     unsigned long long plain_bytes;
     frame_nonce(session->received, nonce);
-    if (crypto_aead_chacha20poly1305_ietf_decrypt(sealed, &plain_bytes, NULL, sealed, frame_bytes - TT_HEADER_BYTES,
-                                                  frame, TT_HEADER_BYTES, nonce, session->receive_key) != 0) {
+    if (crypto_aead_chacha20poly1305_ietf_decrypt(
+            sealed, &plain_bytes, NULL, sealed, frame_bytes - TT_HEADER_BYTES, frame,
+            TT_HEADER_BYTES, nonce, session->receive_key) != 0) {
         return false;
     }
     session->received++;
@@ -112,7 +118,8 @@ bool tt_wire_unseal(struct tt_session *session, unsigned char *frame, size_t fra
     return true;
 }
 
-// ---- Addresses and ids ----------------------------------------------------------------------------------------------
+// ---- Addresses and ids
+// ----------------------------------------------------------------------------------------------
 
 socklen_t tt_address_to_socket(const struct tt_address *address, struct sockaddr_storage *out)
 {
@@ -170,9 +177,10 @@ ncclResult_t tt_id_read(const ncclUniqueId *id, struct tt_id *out)
     memcpy(out, id, sizeof *out);
     if (out->magic != TT_ID_MAGIC || out->revision != 1 ||
         (out->address.family != AF_INET && out->address.family != AF_INET6)) {
-        return tt_fail(ncclInvalidArgument,
-                       "the unique id was not made by ncclGetUniqueId of this library (first word %#llx)",
-                       (unsigned long long)out->magic);
+        return tt_fail(
+            ncclInvalidArgument,
+            "the unique id was not made by ncclGetUniqueId of this library (first word %#llx)",
+            (unsigned long long)out->magic);
     }
     return ncclSuccess;
 }

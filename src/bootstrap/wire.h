@@ -1,8 +1,10 @@
-// Sealed frames over a socket: the handshake that proves the secret, and messages that nobody else can read or forge.
+// Sealed frames over a socket: the handshake that proves the secret, and messages that nobody else
+// can read or forge.
 //
-// Handshake, after the connection: the root sends HELLO {magic, its nonce}; the rank answers {its nonce, proof}; the root answers
-// with its own proof. A proof is the keyed BLAKE2b hash of both nonces and the prover's role under the id's secret. Two session
-// keys, one per direction, come from the same nonces. A frame is {length, sealed kind and body} under ChaCha20-Poly1305 with the
+// Handshake, after the connection: the root sends HELLO {magic, its nonce}; the rank answers {its
+// nonce, proof}; the root answers with its own proof. A proof is the keyed BLAKE2b hash of both
+// nonces and the prover's role under the id's secret. Two session keys, one per direction, come
+// from the same nonces. A frame is {length, sealed kind and body} under ChaCha20-Poly1305 with the
 // frame's number as nonce and the length as associated data.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BOOTSTRAP_WIRE_H
@@ -30,11 +32,12 @@ enum tt_role { TT_ROLE_RANK, TT_ROLE_ROOT };
 enum tt_frame_kind {
     TT_FRAME_JOIN = 1, // rank -> root: struct tt_join
     TT_FRAME_READY,    // root -> rank: all have joined
-    TT_FRAME_GATHER,   // rank -> root: u32 sequence, then its data; root -> rank: u32 sequence, then everybody's
-    TT_FRAME_ERROR,    // root -> rank: i32 result, text. The communicator is finished
-    TT_FRAME_NOTICE,   // root -> rank 0: a text to print
-    TT_FRAME_FAILED,   // rank -> root: text
-    TT_FRAME_LEAVE,    // rank -> root: in good order
+    TT_FRAME_GATHER, // rank -> root: u32 sequence, then its data; root -> rank: u32 sequence, then
+                     // everybody's
+    TT_FRAME_ERROR,  // root -> rank: i32 result, text. The communicator is finished
+    TT_FRAME_NOTICE, // root -> rank 0: a text to print
+    TT_FRAME_FAILED, // rank -> root: text
+    TT_FRAME_LEAVE,  // rank -> root: in good order
 };
 
 struct tt_join {
@@ -63,21 +66,23 @@ void tt_wire_prove(const unsigned char *secret, enum tt_role role, const unsigne
                    const unsigned char *rank_nonce, unsigned char *proof_out);
 bool tt_wire_check(const unsigned char *secret, enum tt_role role, const unsigned char *root_nonce,
                    const unsigned char *rank_nonce, const unsigned char *proof);
-void tt_wire_open_session(const unsigned char *secret, enum tt_role own_role, const unsigned char *root_nonce,
-                          const unsigned char *rank_nonce, struct tt_session *session);
+void tt_wire_open_session(const unsigned char *secret, enum tt_role own_role,
+                          const unsigned char *root_nonce, const unsigned char *rank_nonce,
+                          struct tt_session *session);
 // Keyed hash of `label`: a key for another purpose.
 void tt_wire_derive(const unsigned char *secret, const char *label, unsigned char key_out[32]);
 
 // Bytes of the frame on the wire that carries `body_bytes`.
 size_t tt_wire_frame_bytes(size_t body_bytes);
 // Seals kind and the two parts of a body into `frame` (tt_wire_frame_bytes(first + second) bytes).
-void tt_wire_seal(struct tt_session *session, enum tt_frame_kind kind, const void *first, size_t first_bytes,
-                  const void *second, size_t second_bytes, unsigned char *frame);
+void tt_wire_seal(struct tt_session *session, enum tt_frame_kind kind, const void *first,
+                  size_t first_bytes, const void *second, size_t second_bytes,
+                  unsigned char *frame);
 // Bytes that follow a header; 0: the header is not one of ours.
 size_t tt_wire_rest_bytes(const unsigned char *header);
 // Opens a whole frame in place: *body_out points into it. False: forged, damaged or out of order.
-bool tt_wire_unseal(struct tt_session *session, unsigned char *frame, size_t frame_bytes, enum tt_frame_kind *kind_out,
-                    unsigned char **body_out, size_t *body_bytes_out);
+bool tt_wire_unseal(struct tt_session *session, unsigned char *frame, size_t frame_bytes,
+                    enum tt_frame_kind *kind_out, unsigned char **body_out, size_t *body_bytes_out);
 
 // The address inside a unique id.
 struct tt_address {
@@ -104,7 +109,8 @@ struct tt_id {
 // ncclInvalidArgument where the bytes are no id of this version.
 ncclResult_t tt_id_read(const ncclUniqueId *id, struct tt_id *out);
 
-// root.c: listens at *address (port 0: any, filled in) and serves one communicator in a thread of its own.
+// root.c: listens at *address (port 0: any, filled in) and serves one communicator in a thread of
+// its own.
 ncclResult_t tt_root_start(struct tt_address *address, const unsigned char *secret);
 
 #endif

@@ -1,0 +1,474 @@
+// The rendezvous: gathers of ranks as threads and processes, every conflict between claims, ranks
+// that are missing, late, dead, failed or gone, aborts, ids used twice, signals. Strangers are in
+// strangers_test.c.
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/bootstrap.h"
+
+#include "base/log.h"
+#include "base/wait.h"
+#include "bootstrap/wire.h"
+
+#include "expect.h"
+#include "ranks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now_s(void)
+{
+    return (double)tt_now_ns() / 1e9;
+}
+
+static void sleep_s(double seconds)
+{
+    double end = now_s() + seconds;
+    while (now_s() < end) { // signals may end a sleep early
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+    }
+}
+
+// Rank 0 makes an id and all get it.
+static ncclUniqueId share_id(int rank)
+{
+    ncclUniqueId id;
+    memset(&id, 0, sizeof id);
+    if (rank == 0) {
+        EXPECT_OK(tt_bootstrap_make_id(&id));
+    }
+    ranks_broadcast(&id, sizeof id);
+    return id;
+}
+
+static void gather_rounds(struct tt_bootstrap *b, int rank, int size, int rounds)
+{
+    static const size_t sizes[] = {0, 1, 8, 1000, 20000};
+    for (int round = 0; round < rounds; round++) {
+        size_t bytes = sizes[round % 5];
+        unsigned char *data = calloc((size_t)size, bytes + 1);
+        memset(data + (size_t)rank * bytes, rank + round, bytes);
+        if (!EXPECT_OK(tt_bootstrap_allgather(b, data, bytes))) {
+            free(data);
+            return;
+        }
+        bool right = true;
+        for (size_t i = 0; i < bytes * (size_t)size; i++) {
+            right = right && data[i] == (unsigned char)((int)(i / bytes) + round);
+        }
+        EXPECT(right);
+        EXPECT_OK(tt_bootstrap_look(b));
+        free(data);
+    }
+}
+
+static void join_and_gather(int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    if (!EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b))) {
+        return;
+    }
+    gather_rounds(b, rank, size, 12);
+    EXPECT_OK(tt_bootstrap_barrier(b));
+    unsigned char key[32], keys[64 * 32];
+    tt_bootstrap_derive_key(b, "a test", key);
+    ranks_gather(key, keys, sizeof key);
+    EXPECT(memcmp(keys, key, sizeof key) == 0);
+    tt_bootstrap_leave(b);
+}
+
+static void threads(void)
+{
+    for (int n = 1; n <= 8; n++) {
+        run_thread_ranks(n, join_and_gather, 30);
+    }
+}
+
+static void many_threads(void)
+{
+    run_thread_ranks(64, join_and_gather, 60);
+}
+
+static void processes(void)
+{
+    run_ranks(1, join_and_gather, 30);
+    run_ranks(4, join_and_gather, 30);
+    run_ranks(16, join_and_gather, 60);
+}
+
+// ---- Claims that do not fit
+// ---------------------------------------------------------------------
+
+// Joins and expects a failure whose text has all of the parts.
+static void join_fails(const ncclUniqueId *id, int rank, int nranks, ncclResult_t result,
+                       const char *const *parts)
+{
+    struct tt_bootstrap *b = NULL;
+    double start = now_s();
+    EXPECT_EQ(tt_bootstrap_join(id, rank, nranks, NULL, &b), result);
+    EXPECT(now_s() - start < 10);
+    EXPECT(b == NULL);
+    const char *text = tt_last_error();
+    for (int i = 0; parts[i] != NULL; i++) {
+        EXPECT_CONTAINS(text, parts[i]);
+    }
+}
+
+static void claim_same_rank(int rank, int size)
+{
+    static const char *const parts[] = {"two ranks of one number", "rank 1 of 3", "process", NULL};
+    ncclUniqueId id = share_id(rank);
+    (void)size;
+    join_fails(&id, rank == 0 ? 0 : 1, 3, ncclInvalidUsage, parts);
+    ranks_barrier(); // the root's process must not end before all have heard
+}
+
+static void same_rank_twice(void)
+{
+    run_thread_ranks(3, claim_same_rank, 30);
+    run_ranks(3, claim_same_rank, 30);
+}
+
+static void claim_other_size(int rank, int size)
+{
+    static const char *const parts[] = {"different numbers of ranks", "of 2", "of 3", NULL};
+    ncclUniqueId id = share_id(rank);
+    (void)size;
+    join_fails(&id, rank, rank == 0 ? 2 : 3, ncclInvalidUsage, parts);
+    ranks_barrier();
+}
+
+static void different_sizes(void)
+{
+    run_thread_ranks(2, claim_other_size, 30);
+    run_ranks(2, claim_other_size, 30);
+}
+
+static void claim_outside(int rank, int size)
+{
+    static const char *const parts[] = {"outside its communicator", "rank 2 of 2", NULL};
+    ncclUniqueId id = share_id(rank);
+    (void)size;
+    if (rank == 1) {
+        tt_bootstrap_denounce(&id, 2, 2);
+    } else {
+        join_fails(&id, 0, 2, ncclInvalidUsage, parts);
+    }
+    ranks_barrier();
+}
+
+static void rank_outside(void)
+{
+    run_thread_ranks(2, claim_outside, 30);
+    run_ranks(2, claim_outside, 30);
+}
+
+// ---- Missing, late and dead ranks
+// -----------------------------------------------------------------
+
+static void wait_for_missing(int rank, int size)
+{
+    static const char *const parts[] = {"1 of 4: 3", "TUTTI_INIT_TIMEOUT", NULL};
+    ncclUniqueId id = share_id(rank);
+    double start = now_s();
+    if (rank < size - 1) {
+        join_fails(&id, rank, size, ncclTimeout, parts);
+        EXPECT(now_s() - start > 2.5 && now_s() - start < 6);
+    }
+    ranks_barrier();
+}
+
+static void missing_rank(void)
+{
+    setenv("TUTTI_INIT_TIMEOUT", "3", 1);
+    run_ranks(4, wait_for_missing, 30);
+    unsetenv("TUTTI_INIT_TIMEOUT");
+}
+
+// Ten seconds late: rank 0 says who is missing, and then all goes on.
+static void come_late(int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    char text[1024] = "";
+    int ends[2], saved = -1;
+    if (rank == 0) {
+        EXPECT_EQ(pipe(ends), 0);
+        saved = dup(2);
+        dup2(ends[1], 2);
+        close(ends[1]);
+    } else if (rank >= 2) {
+        sleep_s(10.8);
+    }
+    EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
+    if (rank == 0) {
+        dup2(saved, 2); // closes the pipe's last writing end
+        EXPECT(read(ends[0], text, sizeof text - 1) > 0);
+        EXPECT_CONTAINS(text, "waiting for 2 of 4: 2, 3\n");
+    }
+    gather_rounds(b, rank, size, 3);
+    tt_bootstrap_leave(b);
+}
+
+static void late_ranks(void)
+{
+    run_ranks(4, come_late, 40);
+}
+
+static void die_in_gather(int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
+    gather_rounds(b, rank, size, 2);
+    if (rank == 2) {
+        sleep_s(0.3);
+        _exit(9);
+    }
+    double start = now_s();
+    EXPECT_EQ(tt_bootstrap_barrier(b), ncclRemoteError);
+    EXPECT(now_s() - start < 5);
+    EXPECT_CONTAINS(tt_last_error(), "rank 2 (process");
+    EXPECT_CONTAINS(tt_last_error(), "died");
+    EXPECT_EQ(tt_bootstrap_barrier(b), ncclRemoteError); // and ever after
+    EXPECT_EQ(tt_bootstrap_look(b), ncclRemoteError);
+    tt_bootstrap_leave(b);
+    if (rank == 0) {
+        sleep_s(0.5); // serves the others' error
+    }
+}
+
+static void dead_rank(void)
+{
+    int statuses[4];
+    run_ranks_status(4, die_in_gather, 30, statuses);
+    for (int r = 0; r < 4; r++) {
+        EXPECT_EQ(WIFEXITED(statuses[r]) ? WEXITSTATUS(statuses[r]) : -1, r == 2 ? 9 : 0);
+    }
+}
+
+// The process of the root dies: nobody waits for ever.
+static void die_with_root(int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
+    if (rank == 0) {
+        sleep_s(0.3);
+        _exit(9);
+    }
+    EXPECT_EQ(tt_bootstrap_barrier(b), ncclRemoteError);
+    EXPECT_CONTAINS(tt_last_error(), "the process that made the unique id has ended");
+    tt_bootstrap_leave(b);
+}
+
+static void dead_root(void)
+{
+    int statuses[3];
+    run_ranks_status(3, die_with_root, 30, statuses);
+    for (int r = 1; r < 3; r++) {
+        EXPECT_EQ(WIFEXITED(statuses[r]) ? WEXITSTATUS(statuses[r]) : -1, 0);
+    }
+}
+
+static void fail_in_gather(int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
+    ranks_barrier();
+    if (rank == 1) {
+        tt_bootstrap_report_failure(b, "no memory for 100% of it");
+    } else if (rank == 2) { // not inside a call: a look tells
+        for (double end = now_s() + 5; tt_bootstrap_look(b) == ncclSuccess && now_s() < end;) {
+            sleep_s(0.01);
+        }
+        EXPECT_EQ(tt_bootstrap_look(b), ncclRemoteError);
+    } else {
+        EXPECT_EQ(tt_bootstrap_barrier(b), ncclRemoteError);
+        EXPECT_CONTAINS(tt_last_error(), "rank 1 failed: no memory for 100% of it");
+    }
+    ranks_barrier();
+    tt_bootstrap_leave(b);
+    ranks_barrier();
+}
+
+static void failed_rank(void)
+{
+    run_thread_ranks(4, fail_in_gather, 30);
+    run_ranks(4, fail_in_gather, 30);
+}
+
+static void leave_early(int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
+    if (rank == 1) {
+        sleep_s(0.2);
+    } else {
+        EXPECT_EQ(tt_bootstrap_barrier(b), ncclRemoteError);
+        EXPECT_CONTAINS(tt_last_error(), "rank 1 has destroyed the communicator");
+    }
+    tt_bootstrap_leave(b);
+    ranks_barrier();
+}
+
+static void leaver(void)
+{
+    run_thread_ranks(3, leave_early, 30);
+}
+
+static void differ_in_gather(int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    unsigned char data[64] = {0};
+    EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
+    EXPECT_EQ(tt_bootstrap_allgather(b, data, rank == 1 ? 8 : 4), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), "same calls in the same order");
+    tt_bootstrap_leave(b);
+}
+
+static void different_steps(void)
+{
+    run_thread_ranks(3, differ_in_gather, 30);
+}
+
+// ---- Aborts, ids
+// ----------------------------------------------------------------------------------
+
+static void *raise_later(void *flag)
+{
+    sleep_s(0.5);
+    atomic_store((_Atomic uint32_t *)flag, 1);
+    return NULL;
+}
+
+static void abort_waits(void)
+{
+    ncclUniqueId id;
+    struct tt_bootstrap *b = NULL;
+    _Atomic uint32_t flag = 0;
+    pthread_t thread;
+    EXPECT_OK(tt_bootstrap_make_id(&id));
+    pthread_create(&thread, NULL, raise_later, (void *)&flag);
+    double start = now_s();
+    EXPECT_EQ(tt_bootstrap_join(&id, 0, 2, &flag, &b), ncclInternalError);
+    EXPECT(now_s() - start < 1.5);
+    EXPECT_CONTAINS(tt_last_error(), "aborted");
+    pthread_join(thread, NULL);
+}
+
+static void use_id_again(int rank, int size)
+{
+    static const char *const used[] = {"already used", NULL};
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
+    ranks_barrier();
+    join_fails(&id, rank, size, ncclInvalidUsage, used); // while it runs
+    ranks_barrier();
+    tt_bootstrap_leave(b);
+    ranks_barrier();
+    double start = now_s();
+    struct tt_bootstrap *again = NULL;
+    EXPECT(tt_bootstrap_join(&id, rank, size, NULL, &again) != ncclSuccess); // and afterwards
+    EXPECT(now_s() - start < 3);
+    EXPECT_CONTAINS(tt_last_error(), "already used");
+}
+
+static void used_id(void)
+{
+    run_thread_ranks(2, use_id_again, 30);
+    run_ranks(2, use_id_again, 30);
+}
+
+static void bad_ids(void)
+{
+    ncclUniqueId id;
+    struct tt_bootstrap *b = NULL;
+    memset(&id, 0, sizeof id);
+    EXPECT_EQ(tt_bootstrap_join(&id, 0, 1, NULL, &b), ncclInvalidArgument);
+    memset(&id, 0x5a, sizeof id);
+    EXPECT_EQ(tt_bootstrap_join(&id, 0, 1, NULL, &b), ncclInvalidArgument);
+    tt_bootstrap_denounce(&id, 3, 2); // of no use, no harm
+    // A right id with another secret: the root does not answer for it, the rank is not let in.
+    EXPECT_OK(tt_bootstrap_make_id(&id));
+    struct tt_id inside;
+    memcpy(&inside, &id, sizeof inside);
+    inside.secret[5] ^= 1;
+    memcpy(&id, &inside, sizeof inside);
+    EXPECT(b == NULL);
+}
+
+// ---- Signals, many rounds
+// --------------------------------------------------------------------------
+
+static _Atomic int signals_seen;
+
+static void on_alarm(int number)
+{
+    (void)number;
+    atomic_fetch_add(&signals_seen, 1);
+}
+
+static void join_under_signals(int rank, int size)
+{
+    struct sigaction action = {.sa_handler = on_alarm}; // no restart: calls end with EINTR
+    struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    if (EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b))) {
+        gather_rounds(b, rank, size, 200);
+        tt_bootstrap_leave(b);
+    }
+    ranks_barrier();
+    setitimer(ITIMER_REAL, &never, NULL);
+    EXPECT(atomic_load(&signals_seen) > 10);
+}
+
+static void signals(void)
+{
+    run_ranks(4, join_under_signals, 60);
+}
+
+static void many_rounds(void)
+{
+    for (int i = 0; i < 50; i++) {
+        run_thread_ranks(3, join_and_gather, 30);
+    }
+}
+
+int main(void)
+{
+    RUN(threads);
+    RUN(many_threads);
+    RUN(processes);
+    RUN(same_rank_twice);
+    RUN(different_sizes);
+    RUN(rank_outside);
+    RUN(missing_rank);
+    RUN(late_ranks);
+    RUN(dead_rank);
+    RUN(dead_root);
+    RUN(failed_rank);
+    RUN(leaver);
+    RUN(different_steps);
+    RUN(abort_waits);
+    RUN(used_id);
+    RUN(bad_ids);
+    RUN(signals);
+    RUN(many_rounds);
+    return expect_result();
+}

@@ -1,0 +1,298 @@
+// The ranks of one rendezvous as its root sees them: who has joined, whose data a gather still
+// needs, who is missing, and what
+// ends the communicator for all. See root.h. SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+#include "base/params.h"
+#include "bootstrap/root.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// Ends the communicator: everybody connected gets the reason, and so does who comes later.
+static void fail_all(struct tt_root *root, ncclResult_t result, const char *text)
+{
+    if (root->state == TT_ROOT_FINISHED) {
+        return;
+    }
+    root->state = TT_ROOT_FINISHED;
+    root->finish_result = result;
+    root->finished_ms = tt_root_now_ms();
+    snprintf(root->finish_text, sizeof root->finish_text, "%s", text);
+    int32_t code = result;
+    for (struct tt_peer_connection *c = root->connections; c != NULL; c = c->next) {
+        if (c->joined) {
+            tt_connection_send(c, TT_FRAME_ERROR, &code, sizeof code, text, strlen(text));
+        }
+    }
+}
+
+static void fail_one(struct tt_peer_connection *connection, ncclResult_t result, const char *text)
+{
+    int32_t code = result;
+    tt_connection_send(connection, TT_FRAME_ERROR, &code, sizeof code, text, strlen(text));
+    connection->closing = true;
+}
+
+// ---- Joining
+// ------------------------------------------------------------------------------------
+
+static void describe_claim(const struct tt_join *join, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "rank %d of %d (process %d on %.63s)", join->rank, join->nranks,
+             join->pid, join->host);
+}
+
+// Whether the claim can stand beside the earlier ones; text: why not.
+static bool may_join(const struct tt_root *root, const struct tt_join *join, char *text,
+                     size_t bytes)
+{
+    char mine[160], other[160] = "";
+    describe_claim(join, mine, sizeof mine);
+    if (root->nranks > 0) {
+        describe_claim(&root->first_claim, other, sizeof other);
+    }
+    const char *beside = root->nranks > 0 ? "; the first to come was " : "";
+    if (join->nranks < 1 || join->rank < 0 || join->rank >= join->nranks) {
+        snprintf(text, bytes, "a rank lies outside its communicator: %s%s%s", mine, beside, other);
+        return false;
+    }
+    if (root->nranks == 0) {
+        return true;
+    }
+    if (join->version != root->first_claim.version) {
+        snprintf(text, bytes, "different library versions: %s has %u, %s has %u", other,
+                 root->first_claim.version, mine, join->version);
+        return false;
+    }
+    if (join->nranks != root->nranks) {
+        snprintf(text, bytes, "different numbers of ranks: %s, but %s", other, mine);
+        return false;
+    }
+    if (root->members[join->rank] != NULL) {
+        describe_claim(&root->members[join->rank]->claim, other, sizeof other);
+        snprintf(text, bytes, "two ranks of one number: %s and %s", other, mine);
+        return false;
+    }
+    return true;
+}
+
+static void take_join(struct tt_root *root, struct tt_peer_connection *connection,
+                      const unsigned char *body, size_t bytes)
+{
+    struct tt_join join;
+    char refusal[512];
+    if (bytes != sizeof join) {
+        connection->closing = true;
+        return;
+    }
+    memcpy(&join, body, sizeof join);
+    join.host[sizeof join.host - 1] = 0;
+    if (root->state == TT_ROOT_FINISHED) {
+        fail_one(connection, root->finish_result, root->finish_text);
+        return;
+    }
+    if (root->state == TT_ROOT_RUNNING) {
+        fail_one(connection, ncclInvalidUsage,
+                 "this unique id is already used: make a new one for each communicator");
+        return;
+    }
+    root->first_join_ms = root->first_join_ms == 0 ? tt_root_now_ms() : root->first_join_ms;
+    connection->claim = join;
+    connection->joined = true;
+    root->stranger_count--;
+    if (!may_join(root, &join, refusal, sizeof refusal)) {
+        fail_all(root, ncclInvalidUsage, refusal);
+        return;
+    }
+    if (root->nranks == 0) {
+        root->first_claim = join;
+        root->members = calloc((size_t)join.nranks, sizeof(struct tt_peer_connection *));
+        if (root->members == NULL) {
+            fail_all(root, ncclSystemError, "the root has no memory for so many ranks");
+            return;
+        }
+        root->nranks = join.nranks;
+    }
+    connection->rank = join.rank;
+    root->members[join.rank] = connection;
+    root->present++;
+    if (root->present == root->nranks) {
+        root->state = TT_ROOT_RUNNING;
+        for (int r = 0; r < root->nranks; r++) {
+            tt_connection_send(root->members[r], TT_FRAME_READY, NULL, 0, NULL, 0);
+        }
+    }
+}
+
+// "3 of 800: 12, 77, 799"; long lists end in "...".
+static void list_missing(const struct tt_root *root, char *text, size_t bytes)
+{
+    size_t used =
+        (size_t)snprintf(text, bytes, "%d of %d: ", root->nranks - root->present, root->nranks);
+    const char *separator = "";
+    for (int r = 0; r < root->nranks; r++) {
+        if (root->members[r] != NULL) {
+            continue;
+        }
+        if (used + 24 > bytes) {
+            snprintf(text + used, bytes - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, "%s%d", separator, r);
+        separator = ", ";
+    }
+}
+
+void tt_members_watch_clock(struct tt_root *root)
+{
+    if (root->state != TT_ROOT_GATHERING || root->nranks == 0) {
+        return;
+    }
+    char missing[256], text[400];
+    uint64_t waited = tt_root_now_ms() - root->first_join_ms;
+    uint64_t limit_s = (uint64_t)tt_param_int(TT_PARAM_INIT_TIMEOUT);
+    if (waited >= limit_s * 1000) {
+        list_missing(root, missing, sizeof missing);
+        snprintf(text, sizeof text, "after %llu s (TUTTI_INIT_TIMEOUT) ranks are missing, %s",
+                 (unsigned long long)limit_s, missing);
+        fail_all(root, ncclTimeout, text);
+    } else if (waited >= root->next_notice_ms) {
+        list_missing(root, missing, sizeof missing);
+        snprintf(text, sizeof text, "waiting for %s", missing);
+        root->next_notice_ms *= 2;
+        if (root->members[0] != NULL) {
+            tt_connection_send(root->members[0], TT_FRAME_NOTICE, text, strlen(text), NULL, 0);
+        } else {
+            fprintf(stderr, "tutti: %s\n", text);
+        }
+    }
+}
+
+// ---- Gathers
+// ------------------------------------------------------------------------------------
+
+static void finish_gather(struct tt_root *root)
+{
+    // Ranks of the root's own process last: when they have it they may end the process, and this
+    // thread.
+    for (int own = 0; own < 2; own++) {
+        for (int r = 0; r < root->nranks; r++) {
+            struct tt_peer_connection *member = root->members[r];
+            if ((member->claim.pid == (int32_t)getpid()) == (own != 0)) {
+                member->gave = false;
+                tt_connection_send(member, TT_FRAME_GATHER, &root->gather_sequence,
+                                   sizeof root->gather_sequence, root->gather_data,
+                                   root->gather_bytes * (size_t)root->nranks);
+            }
+        }
+    }
+    free(root->gather_data);
+    root->gather_data = NULL;
+    root->gather_count = 0;
+    root->gather_sequence++;
+}
+
+// A member that left in good order is missed only by a gather that others have begun.
+static void check_leavers(struct tt_root *root)
+{
+    char text[160];
+    if (root->state != TT_ROOT_RUNNING || root->gather_count == 0) {
+        return;
+    }
+    for (int r = 0; r < root->nranks; r++) {
+        if (root->members[r] == NULL || root->members[r]->left) {
+            snprintf(text, sizeof text,
+                     "rank %d has destroyed the communicator while others wait for it", r);
+            fail_all(root, ncclRemoteError, text);
+            return;
+        }
+    }
+}
+
+static void take_gather(struct tt_root *root, struct tt_peer_connection *connection,
+                        const unsigned char *body, size_t bytes)
+{
+    uint32_t sequence;
+    char text[256];
+    if (root->state != TT_ROOT_RUNNING || connection->rank < 0 || bytes < sizeof sequence) {
+        return;
+    }
+    memcpy(&sequence, body, sizeof sequence);
+    size_t data_bytes = bytes - sizeof sequence;
+    if (root->gather_count == 0) {
+        root->gather_bytes = data_bytes;
+        root->gather_data = malloc(data_bytes * (size_t)root->nranks + 1);
+        if (root->gather_data == NULL) {
+            fail_all(root, ncclSystemError, "the root has no memory for an exchange");
+            return;
+        }
+    }
+    if (sequence != root->gather_sequence || data_bytes != root->gather_bytes || connection->gave) {
+        snprintf(text, sizeof text,
+                 "rank %d is at set-up step %u with %zu bytes, others at step %u with %zu: all "
+                 "ranks must make the same calls in the same order",
+                 connection->rank, sequence, data_bytes, root->gather_sequence, root->gather_bytes);
+        fail_all(root, ncclInvalidUsage, text);
+        return;
+    }
+    memcpy(root->gather_data + (size_t)connection->rank * data_bytes, body + sizeof sequence,
+           data_bytes);
+    connection->gave = true;
+    if (++root->gather_count == root->nranks) {
+        finish_gather(root);
+    } else {
+        check_leavers(root);
+    }
+}
+
+// ---- Events
+// -------------------------------------------------------------------------------------
+
+void tt_members_take(struct tt_root *root, struct tt_peer_connection *connection,
+                     enum tt_frame_kind kind, const unsigned char *body, size_t bytes)
+{
+    char text[600];
+    if (!connection->joined) {
+        if (kind == TT_FRAME_JOIN) {
+            take_join(root, connection, body, bytes);
+        } else {
+            connection->closing = true;
+        }
+        return;
+    }
+    switch (kind) {
+    case TT_FRAME_GATHER:
+        take_gather(root, connection, body, bytes);
+        break;
+    case TT_FRAME_FAILED:
+        snprintf(text, sizeof text, "rank %d failed: %.*s", connection->claim.rank,
+                 (int)(bytes < 500 ? bytes : 500), (const char *)body);
+        fail_all(root, ncclRemoteError, text);
+        break;
+    case TT_FRAME_LEAVE:
+        connection->left = true;
+        check_leavers(root);
+        break;
+    default:
+        connection->closing = true;
+        break;
+    }
+}
+
+void tt_members_drop(struct tt_root *root, const struct tt_peer_connection *connection)
+{
+    if (connection->rank < 0 || root->members[connection->rank] != connection) {
+        return;
+    }
+    root->members[connection->rank] = NULL;
+    root->present--;
+    if (!connection->left) {
+        char text[160];
+        snprintf(text, sizeof text, "rank %d (process %d on %.63s) died or aborted",
+                 connection->rank, connection->claim.pid, connection->claim.host);
+        fail_all(root, ncclRemoteError, text);
+    }
+    check_leavers(root);
+}
