@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks_of_devices.h"
 
-enum { BARRIERS = 8, ROUNDS = 300, THREADS = 64 };
+enum { BARRIERS = 8, ROUNDS = 100, THREADS = 64 };
 
 // Each block has a word per rank in the window. In every round a block writes the round's number
 // into its word on every rank, meets the others, and checks that all words have that number; a
