@@ -1,0 +1,189 @@
+// Registers of inline PTX. A register holds bits (unsigned char .. unsigned __int128, bool for a
+// predicate); each
+// instruction says how it reads and writes them. SPDX-License-Identifier: Apache-2.0
+#ifndef VGPU_PTX_REGISTERS_H
+#define VGPU_PTX_REGISTERS_H
+
+#include "../device/common.h"
+#include "../device_runtime.h"
+
+#include <type_traits>
+
+extern "C++" {
+namespace vgpu
+{
+namespace ptx
+{
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char s8;
+typedef short s16;
+typedef int s32;
+typedef long long s64;
+typedef float f32;
+typedef double f64;
+typedef bool pred;
+__extension__ typedef unsigned __int128 b128;
+
+// 16-bit floats, alone and in pairs: their bits, distinct types.
+struct f16 {
+    u16 bits;
+};
+struct bf16 {
+    u16 bits;
+};
+struct f16x2 {
+    u32 bits;
+};
+struct bf16x2 {
+    u32 bits;
+};
+
+// A floating constant in the text: becomes what the instruction computes with.
+struct number {
+    double value;
+};
+
+template <int bytes> struct bits_of;
+template <> struct bits_of<1> {
+    typedef u8 type;
+};
+template <> struct bits_of<2> {
+    typedef u16 type;
+};
+template <> struct bits_of<4> {
+    typedef u32 type;
+};
+template <> struct bits_of<8> {
+    typedef u64 type;
+};
+template <> struct bits_of<16> {
+    typedef b128 type;
+};
+
+// ---- Reading and writing
+// -------------------------------------------------------------------------
+
+// The register's low bits as a T.
+template <class T, class R> inline T get(R reg)
+{
+    typedef typename bits_of<sizeof(T)>::type bits;
+    return bit_cast<T>(static_cast<bits>(reg));
+}
+template <> inline bool get<bool, bool>(bool reg)
+{
+    return reg;
+}
+template <class T> inline T get(number constant)
+{
+    return static_cast<T>(constant.value);
+}
+
+// Writes a value: narrower signed integers are extended with their sign, all else with zeros.
+template <class R, class T>
+inline typename std::enable_if<std::is_integral<T>::value && std::is_signed<T>::value>::type
+set(R &reg, T value)
+{
+    reg = static_cast<R>(static_cast<s64>(value));
+}
+template <class R, class T>
+inline typename std::enable_if<!(std::is_integral<T>::value && std::is_signed<T>::value)>::type
+set(R &reg, T value)
+{
+    reg = static_cast<R>(bit_cast<typename bits_of<sizeof(T)>::type>(value));
+}
+
+// ---- Operands of the asm statement
+// ---------------------------------------------------------------
+
+// A C++ value as the bits of a register of the constraint's size.
+template <class R, class T, bool is_number = std::is_integral<T>::value || std::is_enum<T>::value>
+struct entering {
+    static R bits(T value)
+    {
+        static_assert(sizeof(T) <= sizeof(R),
+                      "an operand of inline PTX is larger than its constraint says");
+        typename bits_of<sizeof(T)>::type raw;
+        memcpy(&raw, &value, sizeof(raw));
+        return static_cast<R>(raw);
+    }
+};
+template <class R, class T> struct entering<R, T, true> {
+    static R bits(T value)
+    {
+        return static_cast<R>(value);
+    }
+};
+template <class R, class T> inline R in(const T &value)
+{
+    return entering<R, typename std::decay<const T>::type>::bits(value);
+}
+template <class R, class T> inline R in(T *value)
+{
+    return static_cast<R>(reinterpret_cast<uintptr_t>(value));
+}
+// "f" and "d" convert, as for a function's parameter.
+template <class T> inline u32 in_float(const T &value)
+{
+    return bit_cast<u32>(static_cast<float>(value));
+}
+template <class T> inline u64 in_double(const T &value)
+{
+    return bit_cast<u64>(static_cast<double>(value));
+}
+
+// A register's bits as the C++ object that an output names.
+template <class R, class T, bool is_number = std::is_integral<T>::value || std::is_enum<T>::value>
+struct leaving {
+    static T value(R reg)
+    {
+        static_assert(sizeof(T) <= sizeof(R),
+                      "an operand of inline PTX is larger than its constraint says");
+        typename bits_of<sizeof(T)>::type raw = static_cast<typename bits_of<sizeof(T)>::type>(reg);
+        T result;
+        memcpy(static_cast<void *>(&result), &raw, sizeof(raw));
+        return result;
+    }
+};
+template <class R, class T> struct leaving<R, T, true> {
+    static T value(R reg)
+    {
+        return static_cast<T>(reg);
+    }
+};
+template <class R, class T> inline void out(T &object, R reg)
+{
+    object = leaving<R, typename std::remove_cv<T>::type>::value(reg);
+}
+template <class T> inline void out_float(T &object, u32 reg)
+{
+    object = static_cast<T>(bit_cast<float>(reg));
+}
+template <class T> inline void out_double(T &object, u64 reg)
+{
+    object = static_cast<T>(bit_cast<double>(reg));
+}
+
+// ---- Addresses
+// -----------------------------------------------------------------------------------
+
+inline char *address(u64 value)
+{
+    return reinterpret_cast<char *>(static_cast<uintptr_t>(value));
+}
+// An address of shared memory of which a program kept 32 bits: the one nearest to the block's own
+// memory.
+inline char *address_of_shared(u32 low)
+{
+    uintptr_t near = reinterpret_cast<uintptr_t>(vgpu_dynamic_shared());
+    return address(static_cast<u64>(
+        near + static_cast<intptr_t>(static_cast<s32>(low - static_cast<u32>(near)))));
+}
+
+} // namespace ptx
+} // namespace vgpu
+} // extern "C++"
+#endif
