@@ -128,10 +128,9 @@ bool lesson_report(const struct lesson_rank *self, bool right)
     return right;
 }
 
-static void print_help(const char *program, const char *title,
-                       const struct lesson_options *defaults)
+static void print_help(const char *title, const struct lesson_options *defaults)
 {
-    printf("%s\nusage: %s [options]\n", title, program);
+    printf("%s\nusage: %s [options]\n", title, program_invocation_short_name);
     if (!defaults->fixed_shape) {
         printf("  --tokens N       rows of the matrix (default %zu)\n"
                "  --hidden N       elements of a row (default %zu)\n"
@@ -186,7 +185,7 @@ static enum lesson_type read_type(const char *text)
 static void read_options(int argc, char **argv, const char *title, struct lesson_options *options)
 {
     static const struct option all[] = {{"eps", required_argument, NULL, 'e'},
-                                        {"help", no_argument, NULL, '?'},
+                                        {"help", no_argument, NULL, 'H'},
                                         {"tokens", required_argument, NULL, 't'},
                                         {"hidden", required_argument, NULL, 'h'},
                                         {"threads", required_argument, NULL, 'b'},
@@ -195,7 +194,7 @@ static void read_options(int argc, char **argv, const char *title, struct lesson
                                         {"ranks", required_argument, NULL, 'r'},
                                         {NULL, 0, NULL, 0}};
     static const struct option few[] = {{"eps", required_argument, NULL, 'e'},
-                                        {"help", no_argument, NULL, '?'},
+                                        {"help", no_argument, NULL, 'H'},
                                         {NULL, 0, NULL, 0}};
     const struct lesson_options defaults = *options;
     int letter = 0;
@@ -222,9 +221,12 @@ static void read_options(int argc, char **argv, const char *title, struct lesson
         case 'e':
             options->eps = read_eps(optarg);
             break;
-        default:
-            print_help(argv[0], title, &defaults);
-            exit(optopt == 0 ? 0 : 1);
+        case 'H':
+            print_help(title, &defaults);
+            exit(0);
+        default: // getopt has named it
+            fprintf(stderr, "see --help\n");
+            exit(1);
         }
     }
     if (optind < argc) {

@@ -19,7 +19,7 @@ all: $(NAME)
 $(NAME): main.cu $(COMMON) $(HEADERS)
 	$(NVCC) $(FLAGS) -std=c++17 -arch=$(ARCH) -I$(FOLDER) -I$(NCCL_HOME)/include -c main.cu -o main.o
 	$(NVCC) $(FLAGS) -I$(FOLDER) -c $(COMMON) -o lesson.o
-	$(NVCC) $(FLAGS) main.o lesson.o -L$(NCCL_HOME)/lib -lnccl -lpthread -lm -o $@
+	$(NVCC) $(FLAGS) main.o lesson.o -L$(NCCL_HOME)/lib -Xlinker -rpath=$(NCCL_HOME)/lib -lnccl -lpthread -lm -o $@
 
 run: $(NAME)
 	./$(NAME) $(ARGS)
