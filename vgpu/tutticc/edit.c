@@ -106,7 +106,7 @@ static void append_lines(struct text *out, const struct source *source, size_t b
     for (size_t i = begin; i < end;) {
         if (d < source->directive_count && i == source->directive[d].offset) {
             size_t stop = source->directive[d].end < end ? source->directive[d].end : end;
-            text_append(out, source->text + i, stop - i);
+            text_append(out, source->text + i, source->directive[d].is_marker ? stop - i : 0);
             i = source->directive[d++].end;
             continue;
         }

@@ -1,8 +1,8 @@
 // Changes to a text: what to insert, delete and move, collected in any order and applied at the
 // end.
 //
-// Lines are kept: a deleted or moved range leaves its newlines and its # lines behind, and inserted
-// text has none.
+// Lines are kept: a deleted or moved range leaves its newlines and line markers behind, and
+// inserted text has none.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TUTTICC_EDIT_H
 #define TUTTICC_EDIT_H

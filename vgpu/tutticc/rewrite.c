@@ -335,7 +335,7 @@ static void drop_pragmas(struct rewriter *r)
         }
         for (size_t k = 0; k < sizeof(KNOWN) / sizeof(KNOWN[0]); k++) {
             if (strncmp(word, KNOWN[k], strlen(KNOWN[k])) == 0) {
-                edit_replace(&r->edits, directive->offset, directive->end, "#");
+                edit_delete(&r->edits, directive->offset, directive->end);
                 break;
             }
         }
