@@ -195,6 +195,18 @@ static void retire_stack(struct vgpu_worker *worker, struct vgpu_stack *stack)
     worker->retired = stack;
 }
 
+#ifdef VGPU_THREAD_SANITIZER
+// What the running fiber did comes before the launch's completion and the next use of the block's
+// shared memory.
+static void tell_end(struct vgpu_block *block)
+{
+    __tsan_release(&block->launch->unfinished);
+    if (block->site_count > 0 || block->launch->shared_bytes > 0) {
+        vgpu_shared_thread_ended(block);
+    }
+}
+#endif
+
 static void end_thread(struct vgpu_thread *thread)
 {
     struct vgpu_block *block = thread->block;
@@ -224,7 +236,7 @@ static void run_thread(void *argument)
 #endif
         vgpu_launch_run_thread(block->launch, block->number);
 #ifdef VGPU_THREAD_SANITIZER
-        __tsan_release(&block->launch->unfinished);
+        tell_end(block);
 #endif
         end_thread(thread);
         if (KEEPS_STACKS || block->ready.first || block->started == block->thread_count) {
@@ -365,6 +377,13 @@ void vgpu_block_end(struct vgpu_worker *worker, struct vgpu_block *block)
     for (unsigned i = 0; (block->live > 0 || KEEPS_STACKS) && i < block->started; i++) {
         struct vgpu_thread *thread = &block->thread[i];
         if (thread->stack) {
+#ifdef VGPU_THREAD_SANITIZER
+            if (thread->state != VGPU_THREAD_ENDED) {
+                __tsan_switch_to_fiber(thread->stack->tsan_fiber, NO_SYNC);
+                tell_end(block);
+                __tsan_switch_to_fiber(worker->tsan_fiber, NO_SYNC);
+            }
+#endif
             vgpu_stack_give(&worker->stacks, thread->stack, thread->state != VGPU_THREAD_ENDED);
             thread->stack = NULL;
         }

@@ -95,6 +95,10 @@ struct vgpu_block {
     size_t arena_used;
     char *dynamic; // dynamic shared memory
     size_t dynamic_capacity;
+    // Shared memory is used again by later blocks: which of the two marks, of this and of the last
+    // use, the thread sanitizer is told to order it by.
+    unsigned char shared_use;
+    char shared_mark[2];
 
     const char *phase; // vgpu_mark
     uint64_t phase_begin_ns;
@@ -198,6 +202,7 @@ void vgpu_warp_begin(struct vgpu_block *block);
 void vgpu_warp_free(struct vgpu_block *block);
 // Dynamic shared memory for the launch; false: no memory.
 bool vgpu_shared_begin(struct vgpu_block *block);
+void vgpu_shared_thread_ended(struct vgpu_block *block);
 void vgpu_shared_free(struct vgpu_block *block);
 
 // ---- Faults (fault.c)

@@ -24,7 +24,7 @@ static void visit(void *argument)
 
 static void contexts_switch_and_keep_state(void)
 {
-    struct vgpu_stack_pool pool = {.tsan_limit = 16};
+    static struct vgpu_stack_pool pool = {.tsan_limit = 16};
     struct vgpu_stack *stack = vgpu_stack_take(&pool, VGPU_STACK_CLASS_DEFAULT);
     int argument = 77;
     if (!EXPECT(stack)) {
@@ -61,7 +61,7 @@ static void leave(void *argument)
 
 static void a_context_may_be_left_for_good(void)
 {
-    struct vgpu_stack_pool pool = {.tsan_limit = 16};
+    static struct vgpu_stack_pool pool = {.tsan_limit = 16};
     for (int i = 0; i < 100; i++) {
         struct vgpu_stack *stack = vgpu_stack_take(&pool, 0);
         int rounding = -1;
@@ -79,7 +79,7 @@ static void stacks_are_reused_and_watched(void)
 {
     enum { COUNT = 5000 };
     static struct vgpu_stack *stack[COUNT];
-    struct vgpu_stack_pool pool = {.tsan_limit = COUNT};
+    static struct vgpu_stack_pool pool = {.tsan_limit = COUNT};
     for (int i = 0; i < COUNT; i++) {
         stack[i] = vgpu_stack_take(&pool, 0);
         if (!EXPECT(stack[i])) {

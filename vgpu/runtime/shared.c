@@ -8,20 +8,56 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#ifdef VGPU_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+#endif
+
 enum {
     PAGE_BYTES = 4096,
     DYNAMIC_ALIGN = 1024,
     MAX_ALIGN = PAGE_BYTES,
 };
 
+// Threads that use shared memory come after its allocation and after all threads of earlier blocks
+// that used it; among themselves nothing is said.
+static inline void note_use(struct vgpu_block *block)
+{
+#ifdef VGPU_THREAD_SANITIZER
+    __tsan_acquire(&block->shared_mark[block->shared_use]);
+#else
+    (void)block;
+#endif
+}
+
+void vgpu_shared_thread_ended(struct vgpu_block *block)
+{
+#ifdef VGPU_THREAD_SANITIZER
+    __tsan_release(&block->shared_mark[block->shared_use ^ 1]);
+#else
+    (void)block;
+#endif
+}
+
+static char *allocate(struct vgpu_block *block, size_t align, size_t bytes)
+{
+    char *memory = aligned_alloc(align, bytes);
+#ifdef VGPU_THREAD_SANITIZER
+    __tsan_release(&block->shared_mark[block->shared_use]);
+#else
+    (void)block;
+#endif
+    return memory;
+}
+
 bool vgpu_shared_begin(struct vgpu_block *block)
 {
+    block->shared_use ^= 1;
     size_t wanted = block->launch->shared_bytes;
     if (wanted <= block->dynamic_capacity) {
         return true;
     }
     size_t capacity = (wanted + DYNAMIC_ALIGN - 1) / DYNAMIC_ALIGN * DYNAMIC_ALIGN;
-    char *memory = aligned_alloc(DYNAMIC_ALIGN, capacity);
+    char *memory = allocate(block, DYNAMIC_ALIGN, capacity);
     if (!memory) {
         return false;
     }
@@ -68,7 +104,7 @@ static void *add_site(struct vgpu_block *block, const void *site, size_t bytes, 
             offset + bytes, VGPU_SHARED_DEFAULT_BYTES);
     }
     if (!block->arena) {
-        block->arena = aligned_alloc(PAGE_BYTES, VGPU_SHARED_DEFAULT_BYTES);
+        block->arena = allocate(block, PAGE_BYTES, VGPU_SHARED_DEFAULT_BYTES);
         if (!block->arena) {
             vgpu_fault(cudaErrorLaunchOutOfResources, "no memory for __shared__ variables");
         }
@@ -85,21 +121,25 @@ void *vgpu_shared(const void *site, size_t bytes, size_t align)
     struct vgpu_block *block = running_block("a __shared__ variable");
     for (unsigned i = 0; i < block->site_count; i++) {
         if (block->site[i].site == site) {
+            note_use(block);
             return block->site[i].address;
         }
     }
-    return add_site(block, site, bytes, align);
+    void *address = add_site(block, site, bytes, align);
+    note_use(block);
+    return address;
 }
 
 void *vgpu_dynamic_shared(void)
 {
     struct vgpu_block *block = running_block("dynamic shared memory");
     if (!block->dynamic) { // a launch without any: an address that is never accessed legally
-        block->dynamic = aligned_alloc(DYNAMIC_ALIGN, DYNAMIC_ALIGN);
+        block->dynamic = allocate(block, DYNAMIC_ALIGN, DYNAMIC_ALIGN);
         if (!block->dynamic) {
             vgpu_fault(cudaErrorLaunchOutOfResources, "no memory for dynamic shared memory");
         }
         block->dynamic_capacity = DYNAMIC_ALIGN;
     }
+    note_use(block);
     return block->dynamic;
 }

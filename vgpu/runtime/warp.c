@@ -73,6 +73,9 @@ static struct vgpu_meeting *find_meeting(struct vgpu_warp *warp, unsigned mask)
         memset(at_rest, 0, sizeof(*at_rest));
         at_rest->next = warp->meetings;
         warp->meetings = at_rest;
+#ifdef VGPU_THREAD_SANITIZER
+        __tsan_release(at_rest);
+#endif
     }
     at_rest->mask = mask;
     return at_rest;
@@ -125,6 +128,9 @@ static inline struct vgpu_meeting *meet(struct vgpu_thread *thread, const char *
                    lane);
     }
     struct vgpu_meeting *meeting = find_meeting(warp, mask);
+#ifdef VGPU_THREAD_SANITIZER
+    __tsan_acquire(meeting); // the values of two rounds ago have been read
+#endif
     if (bytes > 0) {
         memcpy(meeting->value[meeting->round][lane], value, bytes);
     }
