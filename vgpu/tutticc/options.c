@@ -1,6 +1,7 @@
 // Reading the command line by a table of options.
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
+#include "option_table.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -10,153 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind {
-    FLAG,
-    VALUE,  // -o x, -o=x
-    JOINED, // -Ix, -I x, -I=x
-};
-
-enum action {
-    DO_NOTHING,
-    DO_OUTPUT,
-    DO_OUTPUT_FOLDER,
-    DO_PHASE, // argument: enum phase
-    DO_PREPROCESS,
-    DO_DEPENDENCIES,
-    DO_COMPILE_DEPENDENCIES,
-    DO_DEPENDENCY_OPTION,
-    DO_LINK,
-    DO_OPTIMIZE,
-    DO_STD,
-    DO_LANGUAGE,
-    DO_HOST_LIST,
-    DO_LINKER_LIST,
-    DO_ARCHIVE_LIST,
-    DO_COMPILER,
-    DO_ARCH,
-    DO_CODE,
-    DO_GENCODE,
-    DO_SET, // argument: offset of a bool
-    DO_SEPARATE,
-    DO_DEVICE_COMPILE,
-    DO_CUDART,
-    DO_STREAM,
-    DO_WERROR,
-    DO_FILE,
-    DO_REFUSE,
-};
-
-struct option {
-    const char *name, *letter; // --name, -letter; either may be written with one dash or two
-    enum kind kind;
-    enum action action;
-    size_t argument;
-};
-
-#define SET(field) DO_SET, offsetof(struct options, field)
-
-static const struct option OPTIONS[] = {
-    {"output-file", "o", VALUE, DO_OUTPUT, 0},
-    {"output-directory", "odir", VALUE, DO_OUTPUT_FOLDER, 0},
-    {"compile", "c", FLAG, DO_PHASE, PHASE_COMPILE},
-    {"preprocess", "E", FLAG, DO_PHASE, PHASE_PREPROCESS},
-    {"link", "link", FLAG, DO_PHASE, PHASE_LINK},
-    {"lib", "lib", FLAG, DO_PHASE, PHASE_LIBRARY},
-    {"rewrite", "rewrite", FLAG, DO_PHASE, PHASE_REWRITE},
-    {"version", "V", FLAG, DO_PHASE, PHASE_VERSION},
-    {"help", "h", FLAG, DO_PHASE, PHASE_HELP},
-    {"device-c", "dc", FLAG, DO_DEVICE_COMPILE, 1},
-    {"device-w", "dw", FLAG, DO_DEVICE_COMPILE, 0},
-    {"device-link", "dlink", FLAG, DO_PHASE, PHASE_DEVICE_LINK},
-    {"relocatable-device-code", "rdc", VALUE, DO_SEPARATE, 0},
-    {"generate-dependencies", "M", FLAG, DO_DEPENDENCIES, 1},
-    {"generate-nonsystem-dependencies", "MM", FLAG, DO_DEPENDENCIES, 0},
-    {"generate-dependencies-with-compile", "MD", FLAG, DO_COMPILE_DEPENDENCIES, 1},
-    {"generate-nonsystem-dependencies-with-compile", "MMD", FLAG, DO_COMPILE_DEPENDENCIES, 0},
-    {"generate-dependency-targets", "MP", FLAG, DO_DEPENDENCY_OPTION, 0},
-    {"dependency-output", "MF", VALUE, DO_DEPENDENCY_OPTION, 0},
-    {"dependency-target-name", "MT", VALUE, DO_DEPENDENCY_OPTION, 0},
-    {"include-path", "I", JOINED, DO_PREPROCESS, 0},
-    {"system-include", "isystem", JOINED, DO_PREPROCESS, 0},
-    {"pre-include", "include", VALUE, DO_PREPROCESS, 0},
-    {"define-macro", "D", JOINED, DO_PREPROCESS, 0},
-    {"undefine-macro", "U", JOINED, DO_PREPROCESS, 0},
-    {"library", "l", JOINED, DO_LINK, 0},
-    {"library-path", "L", JOINED, DO_LINK, 0},
-    {"optimize", "O", JOINED, DO_OPTIMIZE, 0},
-    {"Ofast-compile", "Ofc", VALUE, DO_NOTHING, 0},
-    {"debug", "g", FLAG, SET(debug)},
-    {"device-debug", "G", FLAG, SET(device_debug)},
-    {"generate-line-info", "lineinfo", FLAG, SET(line_info)},
-    {"std", "std", VALUE, DO_STD, 0},
-    {"x", "x", VALUE, DO_LANGUAGE, 0},
-    {"compiler-options", "Xcompiler", VALUE, DO_HOST_LIST, 0},
-    {"linker-options", "Xlinker", VALUE, DO_LINKER_LIST, 0},
-    {"archive-options", "Xarchive", VALUE, DO_ARCHIVE_LIST, 0},
-    {"ptxas-options", "Xptxas", VALUE, DO_NOTHING, 0},
-    {"fatbin-options", "Xfatbin", VALUE, DO_NOTHING, 0},
-    {"cudafe-options", "Xcudafe", VALUE, DO_NOTHING, 0},
-    {"nvlink-options", "Xnvlink", VALUE, DO_NOTHING, 0},
-    {"compiler-bindir", "ccbin", VALUE, DO_COMPILER, 0},
-    {"gpu-architecture", "arch", VALUE, DO_ARCH, 0},
-    {"gpu-code", "code", VALUE, DO_CODE, 0},
-    {"generate-code", "gencode", VALUE, DO_GENCODE, 0},
-    {"expt-relaxed-constexpr", "expt-relaxed-constexpr", FLAG, SET(relaxed_constexpr)},
-    {"expt-extended-lambda", "expt-extended-lambda", FLAG, SET(extended_lambda)},
-    {"extended-lambda", "extended-lambda", FLAG, SET(extended_lambda)},
-    {"use_fast_math", "use_fast_math", FLAG, SET(fast_math)},
-    {"cudart", "cudart", VALUE, DO_CUDART, 0},
-    {"default-stream", "default-stream", VALUE, DO_STREAM, 0},
-    {"shared", "shared", FLAG, SET(shared)},
-    {"disable-warnings", "w", FLAG, SET(no_warnings)},
-    {"Werror", "Werror", FLAG, DO_WERROR, 0},
-    {"verbose", "v", FLAG, SET(verbose)},
-    {"dryrun", "dryrun", FLAG, SET(dry_run)},
-    {"keep", "keep", FLAG, SET(keep)},
-    {"count", "count", FLAG, SET(count)},
-    {"options-file", "optf", VALUE, DO_FILE, 0},
-    {"ptx", "ptx", FLAG, DO_REFUSE, 0},
-    {"cubin", "cubin", FLAG, DO_REFUSE, 0},
-    {"fatbin", "fatbin", FLAG, DO_REFUSE, 0},
-    {"run", "run", FLAG, DO_REFUSE, 0},
-    // What has no meaning for virtual GPUs.
-    {"keep-dir", "keep-dir", VALUE, DO_NOTHING, 0},
-    {"threads", "t", VALUE, DO_NOTHING, 0},
-    {"split-compile", "split-compile", VALUE, DO_NOTHING, 0},
-    {"maxrregcount", "maxrregcount", VALUE, DO_NOTHING, 0},
-    {"ftz", "ftz", VALUE, DO_NOTHING, 0},
-    {"fmad", "fmad", VALUE, DO_NOTHING, 0},
-    {"prec-div", "prec-div", VALUE, DO_NOTHING, 0},
-    {"prec-sqrt", "prec-sqrt", VALUE, DO_NOTHING, 0},
-    {"time", "time", VALUE, DO_NOTHING, 0},
-    {"compress-mode", "compress-mode", VALUE, DO_NOTHING, 0},
-    {"diag-suppress", "diag-suppress", VALUE, DO_NOTHING, 0},
-    {"diag-error", "diag-error", VALUE, DO_NOTHING, 0},
-    {"diag-warn", "diag-warn", VALUE, DO_NOTHING, 0},
-    {"entries", "e", VALUE, DO_NOTHING, 0},
-    {"no-compress", "no-compress", FLAG, DO_NOTHING, 0},
-    {"no-device-link", "nodlink", FLAG, DO_NOTHING, 0},
-    {"resource-usage", "res-usage", FLAG, DO_NOTHING, 0},
-    {"restrict", "restrict", FLAG, DO_NOTHING, 0},
-    {"source-in-ptx", "src-in-ptx", FLAG, DO_NOTHING, 0},
-    {"extra-device-vectorization", "extra-device-vectorization", FLAG, DO_NOTHING, 0},
-    {"dlink-time-opt", "dlto", FLAG, DO_NOTHING, 0},
-    {"allow-unsupported-compiler", "allow-unsupported-compiler", FLAG, DO_NOTHING, 0},
-    {"display-error-number", "err-no", FLAG, DO_NOTHING, 0},
-    {"no-display-error-number", "no-err-no", FLAG, DO_NOTHING, 0},
-    {"forward-unknown-to-host-compiler", "forward-unknown-to-host-compiler", FLAG, DO_NOTHING, 0},
-    {"Wno-deprecated-gpu-targets", "Wno-deprecated-gpu-targets", FLAG, DO_NOTHING, 0},
-    {"Wdefault-stream-launch", "Wdefault-stream-launch", FLAG, DO_NOTHING, 0},
-    {"Wmissing-launch-bounds", "Wmissing-launch-bounds", FLAG, DO_NOTHING, 0},
-    {"Wext-lambda-captures-this", "Wext-lambda-captures-this", FLAG, DO_NOTHING, 0},
-};
-enum { OPTION_COUNT = sizeof(OPTIONS) / sizeof(OPTIONS[0]) };
-
 // Options that go to the host compiler as they are, by how they begin.
 static const char *const HOST_PREFIXES[] = {
-    "-f",  "-m",         "-W",          "-g",      "-pthread",  "-pedantic", "-pipe",
-    "-pg", "-rdynamic",  "-static-lib", "-no-pie", "-pie",      "-nostd",    "-ansi",
-    "-B",  "--coverage", "--param=",    "-iquote", "-idirafter"};
+    "-f",     "-m",    "-W",        "-g",          "-pthread", "-pedantic",
+    "-pipe",  "-pg",   "-rdynamic", "-static-lib", "-no-pie",  "-pie",
+    "-nostd", "-ansi", "-B",        "--coverage",  "--param="};
 
 __attribute__((format(printf, 1, 2))) static bool complain(const char *format, ...)
 {
@@ -374,11 +233,9 @@ static bool apply(struct reader *reader, const struct option *option, const char
     switch (option->action) {
     case DO_NOTHING:
         return true;
-    case DO_OUTPUT:
-        replace(&options->output, value);
-        return true;
-    case DO_OUTPUT_FOLDER:
-        replace(&options->output_folder, value);
+    case DO_TEXT:
+    case DO_OPTIMIZE:
+        replace((char **)((char *)options + option->argument), value);
         return true;
     case DO_PHASE:
         options->phase = (enum phase)option->argument;
@@ -401,12 +258,6 @@ static bool apply(struct reader *reader, const struct option *option, const char
         free(text);
         return true;
     }
-    case DO_OPTIMIZE:
-        replace(&options->optimize, value);
-        return true;
-    case DO_STD:
-        replace(&options->std, value);
-        return true;
     case DO_LANGUAGE:
         return read_language(reader, value);
     case DO_HOST_LIST:
@@ -417,15 +268,6 @@ static bool apply(struct reader *reader, const struct option *option, const char
         return true;
     case DO_ARCHIVE_LIST:
         add_list(&options->archive, value);
-        return true;
-    case DO_COMPILER:
-        replace(&options->compiler, value);
-        return true;
-    case DO_ARCH:
-        replace(&options->arch, value);
-        return true;
-    case DO_CODE:
-        replace(&options->code, value);
         return true;
     case DO_GENCODE:
         return read_gencode(options, value);
@@ -451,32 +293,6 @@ static bool apply(struct reader *reader, const struct option *option, const char
                         option->name);
     }
     return true;
-}
-
-// Finds the option that `text` (dashes removed) names; *value_out is what follows it in the same
-// word, or NULL.
-static const struct option *find_option(const char *text, const char **value_out)
-{
-    const char *equals = strchr(text, '=');
-    size_t length = equals ? (size_t)(equals - text) : strlen(text);
-    *value_out = equals ? equals + 1 : NULL;
-    for (int i = 0; i < OPTION_COUNT; i++) {
-        const char *names[] = {OPTIONS[i].name, OPTIONS[i].letter};
-        for (int k = 0; k < 2; k++) {
-            bool same = strlen(names[k]) == length && memcmp(names[k], text, length) == 0;
-            if (same && !(equals && OPTIONS[i].kind == FLAG && OPTIONS[i].action != DO_WERROR)) {
-                return &OPTIONS[i];
-            }
-        }
-    }
-    for (int i = 0; i < OPTION_COUNT; i++) {
-        size_t n = strlen(OPTIONS[i].letter);
-        if (OPTIONS[i].kind == JOINED && strncmp(text, OPTIONS[i].letter, n) == 0 && text[n]) {
-            *value_out = text + n;
-            return &OPTIONS[i];
-        }
-    }
-    return NULL;
 }
 
 static bool is_host_option(const char *word)
