@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti.h"
 
+#include "api/function.h"
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/group.h"
@@ -258,9 +259,11 @@ static ncclResult_t resolve(struct ncclComm *comm, const void *sendbuff, void *r
     return ncclSuccess;
 }
 
-ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuff, size_t tokens,
-                                   size_t hidden, const struct tuttiRMSNormOptions *options,
-                                   ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)
+TT_EXPORT ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuff, size_t tokens,
+                                             size_t hidden,
+                                             const struct tuttiRMSNormOptions *options,
+                                             ncclDataType_t datatype, ncclComm_t comm,
+                                             cudaStream_t stream)
 {
     ncclResult_t result = tt_comm_check(comm, function_name);
     if (result != ncclSuccess) {

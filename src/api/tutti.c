@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti.h"
 
+#include "api/function.h"
 #include "base/log.h"
 #include "base/split.h"
 
-ncclResult_t tuttiVersion(int *version)
+TT_EXPORT ncclResult_t tuttiVersion(int *version)
 {
     if (version == NULL) {
         return tt_fail(ncclInvalidArgument, "tuttiVersion: version is NULL");
@@ -14,7 +15,8 @@ ncclResult_t tuttiVersion(int *version)
     return ncclSuccess;
 }
 
-ncclResult_t tuttiSplitCounts(size_t total, int nranks, size_t *counts, size_t *displacements)
+TT_EXPORT ncclResult_t tuttiSplitCounts(size_t total, int nranks, size_t *counts,
+                                        size_t *displacements)
 {
     if (nranks < 1) {
         return tt_fail(ncclInvalidArgument, "tuttiSplitCounts: nranks is %d, must be at least 1",
