@@ -10,12 +10,14 @@
 TT_FUNCTION(ncclResult_t, GetUniqueId, (ncclUniqueId * uniqueId))
 {
     if (uniqueId == NULL) {
-        return tt_fail(ncclInvalidArgument, "ncclGetUniqueId: uniqueId is NULL, must be where to write the id");
+        return tt_fail(ncclInvalidArgument,
+                       "ncclGetUniqueId: uniqueId is NULL, must be where to write the id");
     }
     return tt_bootstrap_make_id(uniqueId);
 }
 
-TT_FUNCTION(ncclResult_t, CommInitRank, (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank))
+TT_FUNCTION(ncclResult_t, CommInitRank,
+            (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank))
 {
     return tt_comm_init(comm, nranks, &commId, rank, NULL, "ncclCommInitRank");
 }
@@ -30,24 +32,28 @@ static ncclResult_t check_device_list(const ncclComm_t *comm, int ndev, const in
 {
     int count = 0;
     if (comm == NULL) {
-        return tt_fail(ncclInvalidArgument, "ncclCommInitAll: comm is NULL, must be an array of ndev communicators");
+        return tt_fail(ncclInvalidArgument,
+                       "ncclCommInitAll: comm is NULL, must be an array of ndev communicators");
     }
     if (cudaGetDeviceCount(&count) != cudaSuccess) {
         cudaGetLastError();
         count = 0;
     }
     if (ndev < 1 || (devlist == NULL && ndev > count)) {
-        return tt_fail(ncclInvalidArgument, "ncclCommInitAll: ndev is %d, must be 1 to %d, the number of devices", ndev,
+        return tt_fail(ncclInvalidArgument,
+                       "ncclCommInitAll: ndev is %d, must be 1 to %d, the number of devices", ndev,
                        count);
     }
     for (int i = 0; devlist != NULL && i < ndev; i++) {
         if (devlist[i] < 0 || devlist[i] >= count) {
-            return tt_fail(ncclInvalidArgument, "ncclCommInitAll: devlist[%d] is %d, must be 0 to %d", i, devlist[i],
+            return tt_fail(ncclInvalidArgument,
+                           "ncclCommInitAll: devlist[%d] is %d, must be 0 to %d", i, devlist[i],
                            count - 1);
         }
         for (int k = 0; k < i; k++) {
             if (devlist[k] == devlist[i]) {
-                return tt_fail(ncclInvalidUsage, "ncclCommInitAll: devlist[%d] and devlist[%d] are both device %d", k,
+                return tt_fail(ncclInvalidUsage,
+                               "ncclCommInitAll: devlist[%d] and devlist[%d] are both device %d", k,
                                i, devlist[i]);
             }
         }
@@ -62,11 +68,15 @@ TT_FUNCTION(ncclResult_t, CommInitAll, (ncclComm_t * comm, int ndev, const int *
     int before;
     config.blocking = 1;
     TRY(check_device_list(comm, ndev, devlist));
+    for (int i = 0; i < ndev; i++) {
+        comm[i] = NULL;
+    }
     TRY(tt_bootstrap_make_id(&id));
     TRY_CUDA(cudaGetDevice(&before));
     tt_group_start();
     for (int i = 0; i < ndev; i++) {
-        ncclResult_t result = tt_cuda((int)cudaSetDevice(devlist == NULL ? i : devlist[i]), "cudaSetDevice");
+        ncclResult_t result =
+            tt_cuda((int)cudaSetDevice(devlist == NULL ? i : devlist[i]), "cudaSetDevice");
         if (result == ncclSuccess) {
             result = tt_comm_init(&comm[i], ndev, &id, i, &config, "ncclCommInitAll");
         }
@@ -95,22 +105,27 @@ TT_FUNCTION(ncclResult_t, CommAbort, (ncclComm_t comm))
 TT_FUNCTION(ncclResult_t, CommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError))
 {
     if (comm == NULL || asyncError == NULL) {
-        return tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError: %s is NULL", comm == NULL ? "comm" : "asyncError");
+        return tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError: %s is NULL",
+                       comm == NULL ? "comm" : "asyncError");
     }
-    if (!tt_handle_is_live(comm)) {
-        return tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError: comm %p is no communicator, or was destroyed",
-                       (void *)comm);
+    if (!tt_comm_enter(comm)) {
+        return tt_fail(
+            ncclInvalidArgument,
+            "ncclCommGetAsyncError: comm %p is no communicator, or was destroyed or aborted",
+            (void *)comm);
     }
-    *asyncError = atomic_load(&comm->state) == TT_COMM_INIT ? ncclInProgress
-                                                            : (ncclResult_t)atomic_load(&comm->async_error);
+    *asyncError = tt_comm_async_error(comm);
+    tt_comm_leave(comm);
     return ncclSuccess;
 }
 
-static ncclResult_t check_question(const ncclComm_t comm, const int *out, const char *call, const char *name)
+static ncclResult_t check_question(const ncclComm_t comm, const int *out, const char *call,
+                                   const char *name)
 {
     TRY(tt_comm_check(comm, call));
     if (out == NULL) {
-        return tt_fail(ncclInvalidArgument, "%s: rank %d: %s is NULL, must be where to write the answer", call,
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: %s is NULL, must be where to write the answer", call,
                        comm->rank, name);
     }
     return ncclSuccess;

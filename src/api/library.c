@@ -6,7 +6,8 @@
 TT_FUNCTION(ncclResult_t, GetVersion, (int *version))
 {
     if (version == NULL) {
-        return tt_fail(ncclInvalidArgument, "ncclGetVersion: version is NULL, must be where to write the version");
+        return tt_fail(ncclInvalidArgument,
+                       "ncclGetVersion: version is NULL, must be where to write the version");
     }
     *version = NCCL_VERSION_CODE;
     return ncclSuccess;
@@ -18,14 +19,16 @@ TT_FUNCTION(const char *, GetErrorString, (ncclResult_t result))
         [ncclSuccess] = "no error",
         [ncclUnhandledCudaError] = "a CUDA call failed (ncclGetLastError names it)",
         [ncclSystemError] = "a system call or a library call failed (ncclGetLastError names it)",
-        [ncclInternalError] = "internal error, or the communicator was aborted (see ncclGetLastError)",
+        [ncclInternalError] =
+            "internal error, or the communicator was aborted (see ncclGetLastError)",
         [ncclInvalidArgument] = "invalid argument (ncclGetLastError names it)",
         [ncclInvalidUsage] = "invalid usage (ncclGetLastError explains it)",
         [ncclRemoteError] = "another rank failed or ended (ncclGetLastError names it)",
         [ncclInProgress] = "the operation is still in progress",
         [ncclTimeout] = "a time limit was reached (ncclGetLastError names what was waited for)",
     };
-    return (unsigned)result < sizeof texts / sizeof texts[0] ? texts[result] : "unknown result code";
+    return (unsigned)result < sizeof texts / sizeof texts[0] ? texts[result]
+                                                             : "unknown result code";
 }
 
 TT_FUNCTION(const char *, GetLastError, (ncclComm_t comm))

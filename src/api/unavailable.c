@@ -10,21 +10,22 @@
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
-#define UNAVAILABLE(name, parameters)                              \
-    TT_FUNCTION(ncclResult_t, name, parameters)                    \
-    {                                                              \
-        return tt_group_latch(tt_unavailable("nccl" #name));       \
+#define UNAVAILABLE(name, parameters)                                                              \
+    TT_FUNCTION(ncclResult_t, name, parameters)                                                    \
+    {                                                                                              \
+        return tt_group_latch(tt_unavailable("nccl" #name));                                       \
     }
 
-UNAVAILABLE(CommInitRankScalable,
-            (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds, ncclConfig_t *config))
+UNAVAILABLE(CommInitRankScalable, (ncclComm_t * newcomm, int nranks, int myrank, int nId,
+                                   ncclUniqueId *commIds, ncclConfig_t *config))
 UNAVAILABLE(CommRevoke, (ncclComm_t comm, int revokeFlags))
-UNAVAILABLE(CommSplit, (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config))
-UNAVAILABLE(CommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
-                         ncclConfig_t *config, int shrinkFlags))
+UNAVAILABLE(CommSplit,
+            (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config))
+UNAVAILABLE(CommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount,
+                         ncclComm_t *newcomm, ncclConfig_t *config, int shrinkFlags))
 UNAVAILABLE(CommGetUniqueId, (ncclComm_t comm, ncclUniqueId *uniqueId))
-UNAVAILABLE(CommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank, ncclComm_t *newcomm,
-                       ncclConfig_t *config))
+UNAVAILABLE(CommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank,
+                       ncclComm_t *newcomm, ncclConfig_t *config))
 UNAVAILABLE(CommSuspend, (ncclComm_t comm, int flags))
 UNAVAILABLE(CommResume, (ncclComm_t comm))
 UNAVAILABLE(CommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value))
@@ -33,8 +34,10 @@ UNAVAILABLE(CommDeregister, (const ncclComm_t comm, void *handle))
 UNAVAILABLE(RedOpCreatePreMulSum, (ncclRedOp_t * op, void *scalar, ncclDataType_t datatype,
                                    ncclScalarResidence_t residence, ncclComm_t comm))
 UNAVAILABLE(RedOpDestroy, (ncclRedOp_t op, ncclComm_t comm))
-UNAVAILABLE(Signal, (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream))
-UNAVAILABLE(WaitSignal, (int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream))
+UNAVAILABLE(Signal, (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
+                     cudaStream_t stream))
+UNAVAILABLE(WaitSignal,
+            (int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream))
 UNAVAILABLE(GroupSimulateEnd, (ncclSimInfo_t * simInfo))
 UNAVAILABLE(ParamBind, (ncclParamHandle_t * out, const char *key))
 UNAVAILABLE(ParamGetI8, (ncclParamHandle_t h, int8_t *out))

@@ -27,14 +27,16 @@ static char host[256];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards last_error and serialises lines
 static char last_error[ERROR_BYTES];
 static _Thread_local char last_error_copy[ERROR_BYTES];
+static _Thread_local char thread_error[ERROR_BYTES];
 
 static const struct {
     const char *name;
     uint64_t bits;
 } subsystem_names[] = {
-    {"INIT", TT_LOG_INIT},     {"COLL", TT_LOG_COLL},   {"NET", TT_LOG_NET},   {"ENV", TT_LOG_ENV},
-    {"ALLOC", TT_LOG_ALLOC},   {"NVLS", TT_LOG_NVLS},   {"REG", TT_LOG_REG},   {"BOOTSTRAP", TT_LOG_BOOTSTRAP},
-    {"DESTROY", TT_LOG_DESTROY}, {"ALL", UINT64_MAX},
+    {"INIT", TT_LOG_INIT}, {"COLL", TT_LOG_COLL},           {"NET", TT_LOG_NET},
+    {"ENV", TT_LOG_ENV},   {"ALLOC", TT_LOG_ALLOC},         {"NVLS", TT_LOG_NVLS},
+    {"REG", TT_LOG_REG},   {"BOOTSTRAP", TT_LOG_BOOTSTRAP}, {"DESTROY", TT_LOG_DESTROY},
+    {"ALL", UINT64_MAX},
 };
 
 static int parse_level(const char *text)
@@ -42,15 +44,18 @@ static int parse_level(const char *text)
     static const struct {
         const char *name;
         int value;
-    } names[] = {{"NONE", 0}, {"VERSION", TT_LOG_VERSION}, {"WARN", TT_LOG_WARN},
-                 {"INFO", TT_LOG_INFO}, {"ABORT", 4}, {"TRACE", TT_LOG_TRACE}};
+    } names[] = {{"NONE", 0},           {"VERSION", TT_LOG_VERSION},
+                 {"WARN", TT_LOG_WARN}, {"INFO", TT_LOG_INFO},
+                 {"ABORT", 4},          {"TRACE", TT_LOG_TRACE}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcasecmp(text, names[i].name) == 0) {
             return names[i].value;
         }
     }
     if (*text != 0) {
-        fprintf(stderr, "tutti: NCCL_DEBUG=%s is ignored: must be NONE, VERSION, WARN, INFO or TRACE\n", text);
+        fprintf(stderr,
+                "tutti: NCCL_DEBUG=%s is ignored: must be NONE, VERSION, WARN, INFO or TRACE\n",
+                text);
     }
     return 0;
 }
@@ -94,7 +99,8 @@ static FILE *open_file(const char *pattern)
     path[used < sizeof path ? used : sizeof path - 1] = 0;
     FILE *file = fopen(path, "we");
     if (file == NULL) {
-        fprintf(stderr, "tutti: NCCL_DEBUG_FILE: cannot write %s: %m; messages go to stdout\n", path);
+        fprintf(stderr, "tutti: NCCL_DEBUG_FILE: cannot write %s: %m; messages go to stdout\n",
+                path);
         return stdout;
     }
     setvbuf(file, NULL, _IOLBF, 0);
@@ -117,15 +123,18 @@ static void write_line(const char *word, const char *text)
     int device = -1;
     cudaGetDevice(&device);
     pthread_mutex_lock(&mutex);
-    fprintf(log_file, "%s:%d:%d [%d] NCCL %s %s\n", host, (int)getpid(), (int)syscall(SYS_gettid), device, word, text);
+    fprintf(log_file, "%s:%d:%d [%d] NCCL %s %s\n", host, (int)getpid(), (int)syscall(SYS_gettid),
+            device, word, text);
     fflush(log_file);
     pthread_mutex_unlock(&mutex);
 }
 
-void tt_log(enum tt_log_level message_level, enum tt_log_subsystem subsystem, const char *format, ...)
+void tt_log(enum tt_log_level message_level, enum tt_log_subsystem subsystem, const char *format,
+            ...)
 {
     pthread_once(&once, open_log);
-    if ((int)message_level > level || (message_level >= TT_LOG_INFO && (subsystems & (uint64_t)subsystem) == 0)) {
+    if ((int)message_level > level ||
+        (message_level >= TT_LOG_INFO && (subsystems & (uint64_t)subsystem) == 0)) {
         return;
     }
     char text[LINE_BYTES];
@@ -133,7 +142,10 @@ void tt_log(enum tt_log_level message_level, enum tt_log_subsystem subsystem, co
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    write_line(message_level == TT_LOG_WARN ? "WARN" : message_level == TT_LOG_TRACE ? "TRACE" : "INFO", text);
+    write_line(message_level == TT_LOG_WARN    ? "WARN"
+               : message_level == TT_LOG_TRACE ? "TRACE"
+                                               : "INFO",
+               text);
 }
 
 static void store_error(const char *text)
@@ -151,6 +163,7 @@ ncclResult_t tt_fail(ncclResult_t result, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    memcpy(thread_error, text, sizeof thread_error);
     store_error(text);
     if (level >= TT_LOG_WARN) {
         write_line("WARN", text);
@@ -181,6 +194,16 @@ ncclResult_t tt_cuda(int cuda_error, const char *call)
     cudaGetLastError();
     return tt_fail(ncclUnhandledCudaError, "%.*s: %s (%d)", (int)strcspn(call, "("), call,
                    cudaGetErrorString((cudaError_t)cuda_error), cuda_error);
+}
+
+const char *tt_thread_error(void)
+{
+    return thread_error;
+}
+
+void tt_restore_error(const char *text)
+{
+    store_error(text);
 }
 
 const char *tt_last_error(void)

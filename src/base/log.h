@@ -1,4 +1,5 @@
-// Messages and the one way to fail. Levels and subsystems are NCCL's (NCCL_DEBUG, NCCL_DEBUG_SUBSYS, NCCL_DEBUG_FILE).
+// Messages and the one way to fail. Levels and subsystems are NCCL's (NCCL_DEBUG,
+// NCCL_DEBUG_SUBSYS, NCCL_DEBUG_FILE).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BASE_LOG_H
 #define TT_BASE_LOG_H
@@ -22,24 +23,33 @@ enum tt_log_subsystem {
 void tt_log(enum tt_log_level level, enum tt_log_subsystem subsystem, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// Where a failure is first seen: stores the text for ncclGetLastError, warns once, returns `result`. Callers above only pass
-// the result on. The text names the argument, its value, the rank and what would be right.
-ncclResult_t tt_fail(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
-// A broken invariant of ours: ncclInternalError in release builds, abort in debug and sanitizer builds.
+// Where a failure is first seen: stores the text for ncclGetLastError, warns once, returns
+// `result`. Callers above only pass the result on. The text names the argument, its value, the rank
+// and what would be right.
+ncclResult_t tt_fail(ncclResult_t result, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+// A broken invariant of ours: ncclInternalError in release builds, abort in debug and sanitizer
+// builds.
 ncclResult_t tt_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
-// A call of CUDA failed: ncclUnhandledCudaError with the call's name and CUDA's own text; ncclSuccess for 0.
+// A call of CUDA failed: ncclUnhandledCudaError with the call's name and CUDA's own text;
+// ncclSuccess for 0.
 ncclResult_t tt_cuda(int cuda_error, const char *call);
 
 // Returns on error. Only in functions that own nothing at that point.
-#define TRY(expression)                       \
-    do {                                      \
-        ncclResult_t try_result = (expression); \
-        if (try_result != ncclSuccess) {      \
-            return try_result;                \
-        }                                     \
+#define TRY(expression)                                                                            \
+    do {                                                                                           \
+        ncclResult_t try_result = (expression);                                                    \
+        if (try_result != ncclSuccess) {                                                           \
+            return try_result;                                                                     \
+        }                                                                                          \
     } while (0)
 #define TRY_CUDA(call) TRY(tt_cuda((int)(call), #call))
 
 const char *tt_last_error(void);
+// The text of this thread's own last failure ("" before the first), and a way to make a text the
+// process's last error again: where several threads fail together, the first one's text is what a
+// user should read.
+const char *tt_thread_error(void);
+void tt_restore_error(const char *text);
 
 #endif

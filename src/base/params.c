@@ -18,31 +18,40 @@ struct row {
 
 static const struct row rows[TT_PARAM_COUNT] = {
     [TT_PARAM_DEBUG] = {"NCCL_DEBUG", true, 0, 0, 0,
-                        "what is said: NONE, VERSION, WARN (errors), INFO, TRACE; unset: only what a user must know"},
-    [TT_PARAM_DEBUG_SUBSYS] = {"NCCL_DEBUG_SUBSYS", true, 0, 0, 0,
-                               "of which parts INFO is said: INIT, BOOTSTRAP, ENV, REG, NVLS, COLL, ALL, ^ means not"},
+                        "what is said: NONE, VERSION, WARN (errors), INFO, TRACE; unset: only what "
+                        "a user must know"},
+    [TT_PARAM_DEBUG_SUBSYS] =
+        {"NCCL_DEBUG_SUBSYS", true, 0, 0, 0,
+         "of which parts INFO is said: INIT, BOOTSTRAP, ENV, REG, NVLS, COLL, ALL, ^ means not"},
     [TT_PARAM_DEBUG_FILE] = {"NCCL_DEBUG_FILE", true, 0, 0, 0,
                              "file for messages instead of stdout; %h host, %p process id"},
-    [TT_PARAM_COMM_ID] = {"NCCL_COMM_ID", true, 0, 0, 0,
-                          "address:port where rank 0 listens; the secret then comes from TUTTI_SECRET"},
+    [TT_PARAM_COMM_ID] =
+        {"NCCL_COMM_ID", true, 0, 0, 0,
+         "address:port where rank 0 listens; the secret then comes from TUTTI_SECRET"},
     [TT_PARAM_COMM_BLOCKING] = {"NCCL_COMM_BLOCKING", false, -1, -1, 1,
                                 "overrides the configuration's `blocking`: 0 or 1"},
     [TT_PARAM_SOCKET_IFNAME] = {"NCCL_SOCKET_IFNAME", true, 0, 0, 0,
                                 "network interface for the rendezvous: prefixes, = exact, ^ not"},
-    [TT_PARAM_HOSTID] = {"NCCL_HOSTID", true, 0, 0, 0, "names this process's host, to pretend several hosts"},
-    [TT_PARAM_NVLS_ENABLE] = {"NCCL_NVLS_ENABLE", false, 2, 0, 2, "multicast: 0 never, 1 or 2 where the devices have it"},
+    [TT_PARAM_HOSTID] = {"NCCL_HOSTID", true, 0, 0, 0,
+                         "names this process's host, to pretend several hosts"},
+    [TT_PARAM_NVLS_ENABLE] = {"NCCL_NVLS_ENABLE", false, 2, 0, 2,
+                              "multicast: 0 never, 1 or 2 where the devices have it"},
     [TT_PARAM_WIN_ENABLE] = {"NCCL_WIN_ENABLE", false, 1, 0, 1, "symmetric windows: 0 off"},
-    [TT_PARAM_CUMEM_ENABLE] = {"NCCL_CUMEM_ENABLE", false, -2, -2, 1, "virtual memory management: 0 off"},
+    [TT_PARAM_CUMEM_ENABLE] = {"NCCL_CUMEM_ENABLE", false, -2, -2, 1,
+                               "virtual memory management: 0 off"},
     [TT_PARAM_LSA_TEAM_SIZE] = {"NCCL_LSA_TEAM_SIZE", false, 0, 0, INT_MAX,
                                 "ranks of an LSA team; 0: as many as every host allows"},
     [TT_PARAM_VERSION_CHECK] = {"NCCL_ENABLE_VERSION_CHECK", false, 1, 0, 1,
                                 "refuse device programs compiled for a newer version: 0 off"},
     [TT_PARAM_INIT_TIMEOUT] = {"TUTTI_INIT_TIMEOUT", false, 600, 1, 1000000,
                                "seconds after which a rank that does not come is an error"},
-    [TT_PARAM_FAKE_HOSTS] = {"TUTTI_FAKE_HOSTS", true, 0, 0, 0,
-                             "splits the ranks into pretended hosts: 3,5 puts ranks 0-2 and 3-7 apart"},
-    [TT_PARAM_SECRET] = {"TUTTI_SECRET", true, 0, 0, 0, "shared secret where no unique id carries one"},
-    [TT_PARAM_INSECURE] = {"TUTTI_INSECURE", false, 0, 0, 1, "1 allows a rendezvous without a secret off loopback"},
+    [TT_PARAM_FAKE_HOSTS] =
+        {"TUTTI_FAKE_HOSTS", true, 0, 0, 0,
+         "splits the ranks into pretended hosts: 3,5 puts ranks 0-2 and 3-7 apart"},
+    [TT_PARAM_SECRET] = {"TUTTI_SECRET", true, 0, 0, 0,
+                         "shared secret where no unique id carries one"},
+    [TT_PARAM_INSECURE] = {"TUTTI_INSECURE", false, 0, 0, 1,
+                           "1 allows a rendezvous without a secret off loopback"},
 };
 
 // Filled once by read_all; constant afterwards.
@@ -56,8 +65,8 @@ static long read_integer(const struct row *row, const char *text)
     errno = 0;
     long value = strtol(text, &end, 0);
     if (*text == 0 || *end != 0 || errno != 0 || value < row->least || value > row->most) {
-        fprintf(stderr, "tutti: %s=%s is ignored: must be an integer from %ld to %ld; %ld stands\n", row->name, text,
-                row->least, row->most, row->standard);
+        fprintf(stderr, "tutti: %s=%s is ignored: must be an integer from %ld to %ld; %ld stands\n",
+                row->name, text, row->least, row->most, row->standard);
         return row->standard;
     }
     return value;

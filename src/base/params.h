@@ -6,27 +6,27 @@
 #include <stdio.h>
 
 enum tt_param {
-    TT_PARAM_DEBUG,           // NCCL_DEBUG
-    TT_PARAM_DEBUG_SUBSYS,    // NCCL_DEBUG_SUBSYS
-    TT_PARAM_DEBUG_FILE,      // NCCL_DEBUG_FILE
-    TT_PARAM_COMM_ID,         // NCCL_COMM_ID
-    TT_PARAM_COMM_BLOCKING,   // NCCL_COMM_BLOCKING
-    TT_PARAM_SOCKET_IFNAME,   // NCCL_SOCKET_IFNAME
-    TT_PARAM_HOSTID,          // NCCL_HOSTID
-    TT_PARAM_NVLS_ENABLE,     // NCCL_NVLS_ENABLE
-    TT_PARAM_WIN_ENABLE,      // NCCL_WIN_ENABLE
-    TT_PARAM_CUMEM_ENABLE,    // NCCL_CUMEM_ENABLE
-    TT_PARAM_LSA_TEAM_SIZE,   // NCCL_LSA_TEAM_SIZE
-    TT_PARAM_VERSION_CHECK,   // NCCL_ENABLE_VERSION_CHECK
-    TT_PARAM_INIT_TIMEOUT,    // TUTTI_INIT_TIMEOUT
-    TT_PARAM_FAKE_HOSTS,      // TUTTI_FAKE_HOSTS
-    TT_PARAM_SECRET,          // TUTTI_SECRET
-    TT_PARAM_INSECURE,        // TUTTI_INSECURE
+    TT_PARAM_DEBUG,         // NCCL_DEBUG
+    TT_PARAM_DEBUG_SUBSYS,  // NCCL_DEBUG_SUBSYS
+    TT_PARAM_DEBUG_FILE,    // NCCL_DEBUG_FILE
+    TT_PARAM_COMM_ID,       // NCCL_COMM_ID
+    TT_PARAM_COMM_BLOCKING, // NCCL_COMM_BLOCKING
+    TT_PARAM_SOCKET_IFNAME, // NCCL_SOCKET_IFNAME
+    TT_PARAM_HOSTID,        // NCCL_HOSTID
+    TT_PARAM_NVLS_ENABLE,   // NCCL_NVLS_ENABLE
+    TT_PARAM_WIN_ENABLE,    // NCCL_WIN_ENABLE
+    TT_PARAM_CUMEM_ENABLE,  // NCCL_CUMEM_ENABLE
+    TT_PARAM_LSA_TEAM_SIZE, // NCCL_LSA_TEAM_SIZE
+    TT_PARAM_VERSION_CHECK, // NCCL_ENABLE_VERSION_CHECK
+    TT_PARAM_INIT_TIMEOUT,  // TUTTI_INIT_TIMEOUT
+    TT_PARAM_FAKE_HOSTS,    // TUTTI_FAKE_HOSTS
+    TT_PARAM_SECRET,        // TUTTI_SECRET
+    TT_PARAM_INSECURE,      // TUTTI_INSECURE
     TT_PARAM_COUNT
 };
 
-// The value of an integer setting: as set, or its default. A text that is no number in the row's range is refused with one
-// line on stderr, and the default stands.
+// The value of an integer setting: as set, or its default. A text that is no number in the row's
+// range is refused with one line on stderr, and the default stands.
 long tt_param_int(enum tt_param param);
 // The value of a text setting, "" where it is not set.
 const char *tt_param_text(enum tt_param param);

@@ -1,4 +1,5 @@
-// Threads of the library: made with all signals blocked, so that a program's handlers run on the program's threads.
+// Threads of the library: made with all signals blocked, so that a program's handlers run on the
+// program's threads.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BASE_THREAD_H
 #define TT_BASE_THREAD_H

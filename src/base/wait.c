@@ -21,7 +21,8 @@ struct tt_wait tt_wait_begin(const _Atomic uint32_t *abort_flag)
 
 bool tt_wait_round(struct tt_wait *wait)
 {
-    if (wait->abort_flag != NULL && atomic_load_explicit(wait->abort_flag, memory_order_acquire) != 0) {
+    if (wait->abort_flag != NULL &&
+        atomic_load_explicit(wait->abort_flag, memory_order_acquire) != 0) {
         return false;
     }
     wait->rounds++;

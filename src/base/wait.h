@@ -1,4 +1,5 @@
-// Every wait of the host side: watches an abort flag and a clock, spins briefly, then yields, then sleeps up to 1 ms.
+// Every wait of the host side: watches an abort flag and a clock, spins briefly, then yields, then
+// sleeps up to 1 ms.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BASE_WAIT_H
 #define TT_BASE_WAIT_H
@@ -16,7 +17,8 @@ struct tt_wait {
     uint32_t rounds;
 };
 struct tt_wait tt_wait_begin(const _Atomic uint32_t *abort_flag);
-// One round of waiting; false once the abort flag is set. The caller looks at its condition between rounds.
+// One round of waiting; false once the abort flag is set. The caller looks at its condition between
+// rounds.
 bool tt_wait_round(struct tt_wait *wait);
 
 #endif

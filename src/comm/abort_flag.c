@@ -1,4 +1,5 @@
-// Words in pinned memory that tell kernels and host waits to give up, one per communicator. See comm.h.
+// Words in pinned memory that tell kernels and host waits to give up, one per communicator. See
+// comm.h.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "comm/comm.h"
@@ -24,9 +25,10 @@ static ncclResult_t add_slab(void)
     if (slab == NULL) {
         return tt_fail(ncclSystemError, "no memory for abort flags");
     }
-    ncclResult_t result = tt_cuda((int)cudaHostAlloc((void **)&slab->host, (size_t)SLOTS * SLOT_BYTES,
-                                                     cudaHostAllocPortable | cudaHostAllocMapped),
-                                  "cudaHostAlloc(abort flags)");
+    ncclResult_t result =
+        tt_cuda((int)cudaHostAlloc((void **)&slab->host, (size_t)SLOTS * SLOT_BYTES,
+                                   cudaHostAllocPortable | cudaHostAllocMapped),
+                "cudaHostAlloc(abort flags)");
     if (result == ncclSuccess) {
         result = tt_cuda((int)cudaHostGetDevicePointer((void **)&slab->device, slab->host, 0),
                          "cudaHostGetDevicePointer(abort flags)");

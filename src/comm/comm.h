@@ -19,41 +19,45 @@ struct tt_windows;
 enum tt_comm_state { TT_COMM_INIT, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_FAILED };
 
 struct ncclComm {
-    uint64_t magic_start;           // TT_COMM_MAGIC while alive
+    uint64_t magic_start; // TT_COMM_MAGIC while alive
     int rank, nranks;
     int cuda_device;
-    ncclConfig_t config;            // negotiated
-    char name[64];                  // config.commName or "comm-<hash>"
-    uint64_t hash;                  // identifies the communicator, equal on all its ranks
-    _Atomic int state;              // enum tt_comm_state
-    _Atomic int async_error;        // ncclResult_t
-    // Abort: the host flag that waits watch, and the same word in memory that kernels read (mapped pinned memory).
-    _Atomic uint32_t *abort_flag;   // host address
-    uint32_t *abort_flag_device;    // device address of the same word
-    struct tt_peer *peers;          // [nranks]
+    ncclConfig_t config;     // negotiated
+    char name[64];           // config.commName or "comm-<hash>"
+    uint64_t hash;           // identifies the communicator, equal on all its ranks
+    _Atomic int state;       // enum tt_comm_state
+    _Atomic int async_error; // ncclResult_t
+    // Abort: the host flag that waits watch, and the same word in memory that kernels read (mapped
+    // pinned memory).
+    _Atomic uint32_t *abort_flag; // host address
+    uint32_t *abort_flag_device;  // device address of the same word
+    struct tt_peer *peers;        // [nranks]
     // LSA team: consecutive ranks, size the gcd of ranks per host (NCCL_LSA_TEAM_SIZE overrides).
-    int lsa_rank, lsa_size;         // this rank's place; team's first world rank is rank - lsa_rank
-    bool peer_access;               // every member of the team can map every other's memory
+    int lsa_rank, lsa_size; // this rank's place; team's first world rank is rank - lsa_rank
+    bool peer_access;       // every member of the team can map every other's memory
     struct tt_bootstrap *bootstrap;
-    struct tt_local *local;         // ranks of this communicator in this process, and descriptors to other processes
-    struct tt_windows *windows;     // owned by src/window; NULL until the first window
-    _Atomic int users;              // calls inside this communicator now; freed only when 0
-    _Atomic int aborting;           // ncclCommAbort has it: who else ends it must leave the freeing to that call
+    struct tt_local
+        *local; // ranks of this communicator in this process, and descriptors to other processes
+    struct tt_windows *windows; // owned by src/window; NULL until the first window
+    _Atomic int users;          // calls inside this communicator now; freed only when 0
+    _Atomic int
+        aborting; // ncclCommAbort has it: who else ends it must leave the freeing to that call
     uint64_t magic_end;
 };
 
 #define TT_COMM_MAGIC UINT64_C(0x7475747469636f6d)
 
-// ncclInvalidArgument where `comm` is NULL, freed or overwritten; the failed or unfinished state's error where it is not
-// ready. `call` names the function for the message.
+// ncclInvalidArgument where `comm` is NULL, freed or overwritten; the failed or unfinished state's
+// error where it is not ready. `call` names the function for the message.
 ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *call);
 
-// ---- create.c, lifecycle.c: the bodies of the public functions; `call` names the function for messages -----------------
+// ---- create.c, lifecycle.c: the bodies of the public functions; `call` names the function for
+// messages -----------------
 
-// Makes a communicator in state TT_COMM_INIT on the current device and hands its joining to the group. *comm_out is valid at
-// once, so that another thread can abort the wait.
-ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config,
-                          const char *call);
+// Makes a communicator in state TT_COMM_INIT on the current device and hands its joining to the
+// group. *comm_out is valid at once, so that another thread can abort the wait.
+ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id, int rank,
+                          const ncclConfig_t *config, const char *call);
 // Ends an initialisation that its group dropped. argument: the job's.
 void tt_comm_give_up(struct ncclComm *comm, void *argument);
 // Frees all parts but windows. `kernels_may_run`: kernels may still read the abort flag.
@@ -61,25 +65,46 @@ void tt_comm_free(struct ncclComm *comm, bool kernels_may_run);
 ncclResult_t tt_comm_finalize(struct ncclComm *comm);
 ncclResult_t tt_comm_destroy(struct ncclComm *comm);
 ncclResult_t tt_comm_abort(struct ncclComm *comm);
+// ncclInProgress while it is being made; its first error, also of a rank that failed or died
+// meanwhile; else ncclSuccess. The caller has entered.
+ncclResult_t tt_comm_async_error(struct ncclComm *comm);
 
-// ---- config.c -----------------------------------------------------------------------------------------------------------
-// Reads a caller's configuration of any version into a complete one: ranges checked, defaults filled in. NULL: defaults.
+// ---- config.c
+// -----------------------------------------------------------------------------------------------------------
+// Reads a caller's configuration of any version into a complete one: ranges checked, defaults
+// filled in. NULL: defaults.
 ncclResult_t tt_config_read(const ncclConfig_t *config, const char *call, ncclConfig_t *out);
 
-// ---- peers.c ------------------------------------------------------------------------------------------------------------
+// ---- peers.c
+// ------------------------------------------------------------------------------------------------------------
 // What this rank tells the others. The current device is the communicator's.
 ncclResult_t tt_peer_describe(int rank, struct tt_peer *out);
 // Fills host, process, LSA team and peer access from comm->peers. Collective.
 ncclResult_t tt_peers_arrange(struct ncclComm *comm);
 
-// ---- handles.c: which handles are alive ---------------------------------------------------------------------------------
+// ---- handles.c: which handles are alive
+// ---------------------------------------------------------------------------------
 ncclResult_t tt_handle_add(struct ncclComm *comm);
 bool tt_handle_is_live(const struct ncclComm *comm);
-// Takes the handle out; false where another thread was first. Its memory is kept for a while, so that a stale handle is recognised.
+// A call begins inside the communicator, and ends: it is not freed meanwhile. False: it is not
+// alive.
+bool tt_comm_enter(struct ncclComm *comm);
+void tt_comm_leave(struct ncclComm *comm);
+// Raises the abort flag of a communicator that may be gone.
+void tt_handle_raise_abort(struct ncclComm *comm);
+// Takes the handle out; false where another thread was first. Its memory is kept for a while, so
+// that a stale handle is recognised.
 bool tt_handle_remove(struct ncclComm *comm);
 void tt_handle_bury(struct ncclComm *comm);
 
-// ---- abort_flag.c: a word that host and kernels see ---------------------------------------------------------------------
+// ---- runtime_check.c
+// ------------------------------------------------------------------------------------------------------
+
+// Refuses to work beside a CUDA runtime that is not the one this library was built for.
+ncclResult_t tt_check_runtime(const char *call);
+
+// ---- abort_flag.c: a word that host and kernels see
+// ---------------------------------------------------------------------
 ncclResult_t tt_abort_flag_take(_Atomic uint32_t **host_out, uint32_t **device_out);
 // Gives the word back. `may_be_read`: kernels may still look at it; it is then never used again.
 void tt_abort_flag_give(_Atomic uint32_t *host, bool may_be_read);

@@ -9,8 +9,8 @@
 struct int_field {
     const char *name;
     size_t offset;
-    unsigned since;             // fields newer than the caller's version are not read
-    int least, most, standard;  // standard NCCL_CONFIG_UNDEF_INT: stays undefined
+    unsigned since;            // fields newer than the caller's version are not read
+    int least, most, standard; // standard NCCL_CONFIG_UNDEF_INT: stays undefined
 };
 
 #define FIELD(name) #name, offsetof(ncclConfig_t, name)
@@ -22,7 +22,8 @@ static const struct int_field fields[] = {
     {FIELD(splitShare), 21700, 0, 1, 0},
     {FIELD(trafficClass), 22500, INT_MIN, INT_MAX, NCCL_CONFIG_UNDEF_INT},
     {FIELD(collnetEnable), 22700, 0, 1, 0},
-    {FIELD(CTAPolicy), 22700, 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO, NCCL_CTA_POLICY_DEFAULT},
+    {FIELD(CTAPolicy), 22700, 0, NCCL_CTA_POLICY_EFFICIENCY | NCCL_CTA_POLICY_ZERO,
+     NCCL_CTA_POLICY_DEFAULT},
     {FIELD(shrinkShare), 22700, 0, 1, 0},
     {FIELD(nvlsCTAs), 22700, 1, INT_MAX, NCCL_CONFIG_UNDEF_INT},
     {FIELD(nChannelsPerNetPeer), 22800, 1, 64, NCCL_CONFIG_UNDEF_INT},
@@ -46,11 +47,13 @@ static ncclResult_t copy_known(const ncclConfig_t *config, const char *call, ncc
     static const ncclConfig_t undefined = NCCL_CONFIG_INITIALIZER;
     *out = undefined;
     if (config->magic != NCCL_API_MAGIC) {
-        return tt_fail(ncclInvalidArgument, "%s: config->magic is %#x; begin with NCCL_CONFIG_INITIALIZER", call,
+        return tt_fail(ncclInvalidArgument,
+                       "%s: config->magic is %#x; begin with NCCL_CONFIG_INITIALIZER", call,
                        config->magic);
     }
     if (config->size < offsetof(ncclConfig_t, cgaClusterSize)) {
-        return tt_fail(ncclInvalidArgument, "%s: config->size is %zu; begin with NCCL_CONFIG_INITIALIZER", call,
+        return tt_fail(ncclInvalidArgument,
+                       "%s: config->size is %zu; begin with NCCL_CONFIG_INITIALIZER", call,
                        config->size);
     }
     memcpy(out, config, config->size < sizeof *out ? config->size : sizeof *out);
@@ -76,13 +79,13 @@ ncclResult_t tt_config_read(const ncclConfig_t *config, const char *call, ncclCo
         if (*value == NCCL_CONFIG_UNDEF_INT) {
             *value = fields[i].standard;
         } else if (*value < fields[i].least || *value > fields[i].most) {
-            return tt_fail(ncclInvalidArgument, "%s: config->%s is %d, must be %d to %d", call, fields[i].name, *value,
-                           fields[i].least, fields[i].most);
+            return tt_fail(ncclInvalidArgument, "%s: config->%s is %d, must be %d to %d", call,
+                           fields[i].name, *value, fields[i].least, fields[i].most);
         }
     }
     if (out->minCTAs > out->maxCTAs) {
-        return tt_fail(ncclInvalidArgument, "%s: config->minCTAs is %d, more than maxCTAs, %d", call, out->minCTAs,
-                       out->maxCTAs);
+        return tt_fail(ncclInvalidArgument, "%s: config->minCTAs is %d, more than maxCTAs, %d",
+                       call, out->minCTAs, out->maxCTAs);
     }
     out->minCTAs = out->minCTAs > MAX_CTAS ? MAX_CTAS : out->minCTAs;
     out->maxCTAs = out->maxCTAs > MAX_CTAS ? MAX_CTAS : out->maxCTAs;

@@ -7,44 +7,25 @@
 #include "comm/local.h"
 
 #include <cuda_runtime.h>
-#ifdef TUTTI_VIRTUAL_DEVICES
-#include <vgpu/native.h>
-#endif
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct joining {
     ncclUniqueId id;
-    ncclComm_t *user_comm; // the caller's variable: NULL is written there when a blocking init fails
+    ncclComm_t
+        *user_comm; // the caller's variable: NULL is written there when a blocking init fails
 };
-
-// The build for virtual devices must not meet CUDA's own runtime in one process: memory and streams of one mean nothing to the other.
-static ncclResult_t check_runtime(const char *call)
-{
-#ifdef TUTTI_VIRTUAL_DEVICES
-    Dl_info ours, theirs;
-    void *symbol = dlsym(RTLD_DEFAULT, "cudaMalloc");
-    if (symbol != NULL && dladdr(symbol, &theirs) != 0 && dladdr((void *)vgpuWorkerCount, &ours) != 0 &&
-        ours.dli_fbase != theirs.dli_fbase) {
-        return tt_fail(ncclInvalidUsage,
-                       "%s: %s is loaded, but this libnccl runs on tutti's virtual devices (%s): run with one of them",
-                       call, theirs.dli_fname, ours.dli_fname);
-    }
-#endif
-    (void)call;
-    return ncclSuccess;
-}
 
 static ncclResult_t check_device(const char *call, int *device_out)
 {
     int count = 0;
-    TRY(check_runtime(call));
+    TRY(tt_check_runtime(call));
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0) {
         cudaGetLastError();
-        return tt_fail(ncclUnhandledCudaError, "%s: no device: %s (see VGPU_MACHINE and CUDA_VISIBLE_DEVICES)", call,
+        return tt_fail(ncclUnhandledCudaError,
+                       "%s: no device: %s (see VGPU_MACHINE and CUDA_VISIBLE_DEVICES)", call,
                        cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
     }
     return tt_cuda((int)cudaGetDevice(device_out), "cudaGetDevice");
@@ -52,7 +33,7 @@ static ncclResult_t check_device(const char *call, int *device_out)
 
 static void free_parts(struct ncclComm *comm, bool kernels_may_run)
 {
-    tt_local_fail(comm);
+    tt_local_fail(comm, ncclInvalidUsage, "a rank of this process has destroyed the communicator");
     tt_bootstrap_leave(comm->bootstrap);
     tt_local_leave(comm);
     tt_abort_flag_give(comm->abort_flag, kernels_may_run);
@@ -84,22 +65,25 @@ static ncclResult_t join(struct ncclComm *comm, const ncclUniqueId *id)
 static ncclResult_t join_job(struct ncclComm *comm, void *argument)
 {
     struct joining *joining = argument;
-    tt_log(TT_LOG_INFO, TT_LOG_INIT, "[rank %d] comm %p rank %d nranks %d cudaDev %d - Init START", comm->rank,
-           (void *)comm, comm->rank, comm->nranks, comm->cuda_device);
+    tt_log(TT_LOG_INFO, TT_LOG_INIT, "[rank %d] comm %p rank %d nranks %d cudaDev %d - Init START",
+           comm->rank, (void *)comm, comm->rank, comm->nranks, comm->cuda_device);
     uint64_t start = tt_now_ns();
     ncclResult_t result = join(comm, &joining->id);
     if (result == ncclSuccess) {
         atomic_store(&comm->state, TT_COMM_READY);
-        tt_log(TT_LOG_INFO, TT_LOG_INIT, "comm %p rank %d nranks %d lsa %d of %d - Init COMPLETE in %.1f ms", (void *)comm,
-               comm->rank, comm->nranks, comm->lsa_rank, comm->lsa_size, (double)(tt_now_ns() - start) / 1e6);
+        tt_log(TT_LOG_INFO, TT_LOG_INIT,
+               "comm %p rank %d nranks %d lsa %d of %d - Init COMPLETE in %.1f ms", (void *)comm,
+               comm->rank, comm->nranks, comm->lsa_rank, comm->lsa_size,
+               (double)(tt_now_ns() - start) / 1e6);
     } else {
-        tt_bootstrap_report_failure(comm->bootstrap, tt_last_error());
+        tt_bootstrap_report_failure(comm->bootstrap, tt_thread_error());
         atomic_store(&comm->async_error, (int)result);
         atomic_store(&comm->state, TT_COMM_FAILED);
     }
     bool give_up = result != ncclSuccess && comm->config.blocking != 0;
     atomic_fetch_sub(&comm->users, 1);
-    // A failed blocking init leaves nothing behind, unless an abort has taken the communicator over.
+    // A failed blocking init leaves nothing behind, unless an abort has taken the communicator
+    // over.
     if (give_up && tt_handle_remove(comm)) {
         *joining->user_comm = NULL;
         tt_comm_free(comm, false);
@@ -117,11 +101,12 @@ void tt_comm_give_up(struct ncclComm *comm, void *argument)
     }
 }
 
-static ncclResult_t check_arguments(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id, int rank,
-                                    const char *call)
+static ncclResult_t check_arguments(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id,
+                                    int rank, const char *call)
 {
     if (comm_out == NULL) {
-        return tt_fail(ncclInvalidArgument, "%s: comm is NULL, must be where to write the communicator", call);
+        return tt_fail(ncclInvalidArgument,
+                       "%s: comm is NULL, must be where to write the communicator", call);
     }
     *comm_out = NULL;
     if (id == NULL) {
@@ -131,7 +116,10 @@ static ncclResult_t check_arguments(ncclComm_t *comm_out, int nranks, const nccl
         return tt_fail(ncclInvalidArgument, "%s: nranks is %d, must be at least 1", call, nranks);
     }
     if (rank < 0 || rank >= nranks) {
-        return tt_fail(ncclInvalidArgument, "%s: rank is %d, must be 0 to %d", call, rank, nranks - 1);
+        tt_bootstrap_denounce(id, rank,
+                              nranks); // the others would wait for a rank that never comes
+        return tt_fail(ncclInvalidArgument, "%s: rank is %d, must be 0 to %d", call, rank,
+                       nranks - 1);
     }
     return ncclSuccess;
 }
@@ -148,7 +136,8 @@ static ncclResult_t allocate(int nranks, int rank, const ncclConfig_t *config, c
     if (comm == NULL || peers == NULL) {
         free(comm);
         free(peers);
-        return tt_fail(ncclSystemError, "%s: rank %d: no memory for a communicator of %d ranks", call, rank, nranks);
+        return tt_fail(ncclSystemError, "%s: rank %d: no memory for a communicator of %d ranks",
+                       call, rank, nranks);
     }
     comm->magic_start = comm->magic_end = TT_COMM_MAGIC;
     comm->rank = rank;
@@ -172,8 +161,8 @@ static ncclResult_t allocate(int nranks, int rank, const ncclConfig_t *config, c
     return ncclSuccess;
 }
 
-ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config,
-                          const char *call)
+ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id, int rank,
+                          const ncclConfig_t *config, const char *call)
 {
     struct ncclComm *comm = NULL;
     ncclResult_t result = check_arguments(comm_out, nranks, id, rank, call);

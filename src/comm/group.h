@@ -1,4 +1,5 @@
-// Groups: calls between ncclGroupStart and ncclGroupEnd, run at the outermost end. A lone call is a group of one.
+// Groups: calls between ncclGroupStart and ncclGroupEnd, run at the outermost end. A lone call is a
+// group of one.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_COMM_GROUP_H
 #define TT_COMM_GROUP_H
@@ -9,14 +10,17 @@
 
 struct ncclComm;
 
-// When a job runs inside a group's end: all jobs of one stage before the next stage, each communicator's jobs in order, on a
-// thread per communicator where a stage has several (a rank of a collective job must not wait for another of its thread).
+// When a job runs inside a group's end: all jobs of one stage before the next stage, each
+// communicator's jobs in order, on a thread per communicator where a stage has several (a rank of a
+// collective job must not wait for another of its thread).
 enum tt_group_stage { TT_GROUP_INIT, TT_GROUP_WINDOW, TT_GROUP_DEVICE_COMM, TT_GROUP_LAUNCH };
 
-// Hands a job to the calling thread's group. argument: `bytes` bytes, copied. Outside a group it runs at once and its result
-// is returned; inside, ncclSuccess, and the first failing job's result is ncclGroupEnd's.
-// The current CUDA device is comm's while the job runs, and is restored afterwards.
-ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage, ncclResult_t (*run)(struct ncclComm *comm, void *argument),
+// Hands a job to the calling thread's group. argument: `bytes` bytes, copied. Outside a group it
+// runs at once and its result is returned; inside, ncclSuccess, and the first failing job's result
+// is ncclGroupEnd's. The current CUDA device is comm's while the job runs, and is restored
+// afterwards.
+ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
+                             ncclResult_t (*run)(struct ncclComm *comm, void *argument),
                              const void *argument, size_t bytes);
 // Latches an error of a call made inside a group (the group then does nothing); returns it.
 ncclResult_t tt_group_latch(ncclResult_t result);

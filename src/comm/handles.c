@@ -1,4 +1,5 @@
-// Which communicator handles are alive. A handle is looked up before it is read, so that a freed or wild one is an error and no crash.
+// Which communicator handles are alive. A handle is looked up before it is read, so that a freed or
+// wild one is an error and no crash.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "comm/comm.h"
@@ -51,6 +52,31 @@ bool tt_handle_is_live(const struct ncclComm *comm)
     return is_live;
 }
 
+bool tt_comm_enter(struct ncclComm *comm)
+{
+    pthread_mutex_lock(&mutex);
+    bool is_live = place_of(comm) < live_count;
+    if (is_live) {
+        atomic_fetch_add(&comm->users, 1);
+    }
+    pthread_mutex_unlock(&mutex);
+    return is_live;
+}
+
+void tt_comm_leave(struct ncclComm *comm)
+{
+    atomic_fetch_sub(&comm->users, 1);
+}
+
+void tt_handle_raise_abort(struct ncclComm *comm)
+{
+    pthread_mutex_lock(&mutex);
+    if (place_of(comm) < live_count) {
+        atomic_store(comm->abort_flag, 1);
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
 bool tt_handle_remove(struct ncclComm *comm)
 {
     pthread_mutex_lock(&mutex);
@@ -79,22 +105,35 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *call)
     if (comm == NULL) {
         return tt_fail(ncclInvalidArgument, "%s: comm is NULL, must be a communicator", call);
     }
-    if (!tt_handle_is_live(comm) || comm->magic_start != TT_COMM_MAGIC || comm->magic_end != TT_COMM_MAGIC) {
-        return tt_fail(ncclInvalidArgument, "%s: comm %p is no communicator, or was destroyed or aborted", call,
+    if (!tt_handle_is_live(comm) || comm->magic_start != TT_COMM_MAGIC ||
+        comm->magic_end != TT_COMM_MAGIC) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: comm %p is no communicator, or was destroyed or aborted", call,
                        (const void *)comm);
     }
     switch (atomic_load(&comm->state)) {
     case TT_COMM_READY:
-        return ncclSuccess;
+        break;
     case TT_COMM_INIT:
-        return tt_fail(ncclInvalidArgument,
-                       "%s: rank %d: the communicator is still being made; poll ncclCommGetAsyncError", call,
-                       comm->rank);
+        return tt_fail(
+            ncclInvalidArgument,
+            "%s: rank %d: the communicator is still being made; poll ncclCommGetAsyncError", call,
+            comm->rank);
     case TT_COMM_FINALIZED:
-        return tt_fail(ncclInvalidArgument, "%s: rank %d: the communicator is finalized; only ncclCommDestroy may follow",
-                       call, comm->rank);
+        return tt_fail(
+            ncclInvalidArgument,
+            "%s: rank %d: the communicator is finalized; only ncclCommDestroy may follow", call,
+            comm->rank);
     default:
-        return tt_fail((ncclResult_t)atomic_load(&comm->async_error),
-                       "%s: rank %d: the communicator has failed; only ncclCommAbort may follow", call, comm->rank);
+        break;
     }
+    ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
+    if (error != ncclSuccess) {
+        return tt_fail(
+            error,
+            "%s: rank %d: the communicator has failed before (ncclCommGetAsyncError); only "
+            "ncclCommAbort may follow",
+            call, comm->rank);
+    }
+    return ncclSuccess;
 }

@@ -1,19 +1,25 @@
 // The thread-ranks of one process meet here. See local.h.
 //
-// A group is shared by the communicators of one id in this process and counted by references. Its barrier is a counter and a
-// generation: the last to come starts the next generation. Descriptors are in descriptors.c.
+// A group is shared by the communicators of one id in this process and counted by references. Its
+// barrier is a counter and a generation: the last to come starts the next generation. Other
+// processes are reached by their leaders: leaders.c, descriptors.c.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/local.h"
 
 #include "base/log.h"
 #include "base/wait.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local_internal.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards the list and the reference counts
+enum { LOOK_NS = 20000000 };
+
+static pthread_mutex_t mutex =
+    PTHREAD_MUTEX_INITIALIZER; // guards the list and the reference counts
 static struct tt_local_group *groups;
 
 static struct tt_local_group *make_group(const struct ncclComm *comm)
@@ -65,7 +71,8 @@ ncclResult_t tt_local_join(struct ncclComm *comm)
     struct tt_local *local = calloc(1, sizeof *local);
     if (local == NULL || (local->group = hold_group(comm)) == NULL) {
         free(local);
-        return tt_fail(ncclSystemError, "rank %d: no memory for the ranks of this process", comm->rank);
+        return tt_fail(ncclSystemError, "rank %d: no memory for the ranks of this process",
+                       comm->rank);
     }
     while (local->group->world_rank[local->index] != comm->rank) {
         local->index++;
@@ -74,10 +81,14 @@ ncclResult_t tt_local_join(struct ncclComm *comm)
     return ncclSuccess;
 }
 
-void tt_local_fail(struct ncclComm *comm)
+void tt_local_fail(struct ncclComm *comm, ncclResult_t result, const char *text)
 {
-    if (comm->local != NULL) {
-        atomic_store(&comm->local->group->failed, 1);
+    int none = 0;
+    struct tt_local_group *group = comm->local != NULL ? comm->local->group : NULL;
+    if (group != NULL && atomic_compare_exchange_strong(&group->failed, &none, 1)) {
+        group->failure = result;
+        snprintf(group->failure_text, sizeof group->failure_text, "%s", text);
+        atomic_store_explicit(&group->failed, 2, memory_order_release);
     }
 }
 
@@ -87,7 +98,7 @@ void tt_local_leave(struct ncclComm *comm)
     if (local == NULL) {
         return;
     }
-    tt_local_close_sockets(local);
+    tt_leaders_disconnect(local);
     struct tt_local_group *group = local->group;
     pthread_mutex_lock(&mutex);
     bool last = --group->references == 0;
@@ -133,10 +144,17 @@ ncclResult_t tt_local_barrier(struct ncclComm *comm)
         return ncclSuccess;
     }
     struct tt_wait wait = tt_wait_begin(comm->abort_flag);
+    uint64_t next_look_ns = wait.start_ns + LOOK_NS;
     while (atomic_load_explicit(&group->generation, memory_order_acquire) == generation) {
-        if (atomic_load_explicit(&group->failed, memory_order_relaxed) != 0 || !tt_wait_round(&wait)) {
-            return tt_fail(ncclInternalError, "rank %d: the communicator was aborted by a rank of this process",
-                           comm->rank);
+        if (atomic_load_explicit(&group->failed, memory_order_acquire) == 2) {
+            return tt_fail(group->failure, "rank %d: %s", comm->rank, group->failure_text);
+        }
+        if (!tt_wait_round(&wait)) {
+            return tt_fail(ncclInternalError, "rank %d: the communicator was aborted", comm->rank);
+        }
+        if (tt_now_ns() >= next_look_ns) { // a rank of another process may have ended it
+            TRY(tt_bootstrap_look(comm->bootstrap));
+            next_look_ns = tt_now_ns() + LOOK_NS;
         }
     }
     return ncclSuccess;

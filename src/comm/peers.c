@@ -47,7 +47,8 @@ static uint64_t machine_hash(void)
     return hash_text(text);
 }
 
-// The pretended host of `rank` under TUTTI_FAKE_HOSTS, a list of ranks per host; what follows the list is one more host.
+// The pretended host of `rank` under TUTTI_FAKE_HOSTS, a list of ranks per host; what follows the
+// list is one more host.
 static ncclResult_t fake_host(int rank, int *host_out)
 {
     const char *p = tt_param_text(TT_PARAM_FAKE_HOSTS);
@@ -57,7 +58,8 @@ static ncclResult_t fake_host(int rank, int *host_out)
         char *end;
         long count = strtol(p, &end, 10);
         if (end == p || count < 1 || count > INT_MAX || (*end != 0 && *end != ',')) {
-            return tt_fail(ncclInvalidUsage, "TUTTI_FAKE_HOSTS=%s: must be ranks per host such as 3,5",
+            return tt_fail(ncclInvalidUsage,
+                           "TUTTI_FAKE_HOSTS=%s: must be ranks per host such as 3,5",
                            tt_param_text(TT_PARAM_FAKE_HOSTS));
         }
         if (rank < first + count) {
@@ -109,8 +111,9 @@ ncclResult_t tt_peer_describe(int rank, struct tt_peer *out)
     out->process_hash = process_hash;
     out->multicast = tt_param_int(TT_PARAM_NVLS_ENABLE) != 0 &&
                      device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
-    out->device_memory = tt_param_int(TT_PARAM_CUMEM_ENABLE) != 0 && tt_param_int(TT_PARAM_WIN_ENABLE) != 0 &&
-                         device_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+    out->device_memory =
+        tt_param_int(TT_PARAM_CUMEM_ENABLE) != 0 && tt_param_int(TT_PARAM_WIN_ENABLE) != 0 &&
+        device_attribute(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
     randombytes_buf(&out->random, sizeof out->random);
     return ncclSuccess;
 }
@@ -125,24 +128,27 @@ static void number_peers(struct ncclComm *comm)
         for (int q = 0; q < r && (peer->host < 0 || peer->process < 0); q++) {
             const struct tt_peer *other = &comm->peers[q];
             peer->host = other->host_hash == peer->host_hash ? other->host : peer->host;
-            peer->process = other->process_hash == peer->process_hash ? other->process : peer->process;
+            peer->process =
+                other->process_hash == peer->process_hash ? other->process : peer->process;
         }
         peer->host = peer->host < 0 ? hosts++ : peer->host;
         peer->process = peer->process < 0 ? processes++ : peer->process;
     }
 }
 
-// Whether this rank's device can map the memory of the device with this uuid. Devices that this process does not see are taken to
-// be reachable; mapping will tell.
+// Whether this rank's device can map the memory of the device with this uuid. Devices that this
+// process does not see are taken to be reachable; mapping will tell.
 static bool can_access(const struct ncclComm *comm, const unsigned char *uuid)
 {
     int count = 0, can = 1;
-    if (memcmp(uuid, comm->peers[comm->rank].gpu_uuid, 16) == 0 || cudaGetDeviceCount(&count) != cudaSuccess) {
+    if (memcmp(uuid, comm->peers[comm->rank].gpu_uuid, 16) == 0 ||
+        cudaGetDeviceCount(&count) != cudaSuccess) {
         return true;
     }
     for (int d = 0; d < count; d++) {
         struct cudaDeviceProp properties;
-        if (cudaGetDeviceProperties(&properties, d) == cudaSuccess && memcmp(&properties.uuid, uuid, 16) == 0) {
+        if (cudaGetDeviceProperties(&properties, d) == cudaSuccess &&
+            memcmp(&properties.uuid, uuid, 16) == 0) {
             return cudaDeviceCanAccessPeer(&can, comm->cuda_device, d) == cudaSuccess && can != 0;
         }
     }
@@ -152,8 +158,8 @@ static bool can_access(const struct ncclComm *comm, const unsigned char *uuid)
 ncclResult_t tt_peers_arrange(struct ncclComm *comm)
 {
     number_peers(comm);
-    tt_lsa_team(comm->peers, comm->nranks, comm->rank, (int)tt_param_int(TT_PARAM_LSA_TEAM_SIZE), &comm->lsa_rank,
-                &comm->lsa_size);
+    tt_lsa_team(comm->peers, comm->nranks, comm->rank, (int)tt_param_int(TT_PARAM_LSA_TEAM_SIZE),
+                &comm->lsa_rank, &comm->lsa_size);
     int first = comm->rank - comm->lsa_rank;
     unsigned char mine = 1;
     for (int r = first; r < first + comm->lsa_size; r++) {
@@ -161,7 +167,8 @@ ncclResult_t tt_peers_arrange(struct ncclComm *comm)
     }
     unsigned char *all = malloc((size_t)comm->nranks);
     if (all == NULL) {
-        return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank, comm->nranks);
+        return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
+                       comm->nranks);
     }
     all[comm->rank] = mine;
     ncclResult_t result = tt_bootstrap_allgather(comm->bootstrap, all, 1);

@@ -1,0 +1,248 @@
+// See stage.h.
+//
+// A lane is one communicator's jobs in order. Lanes wait at a gate until all have their thread, so
+// that a stage begins with all of them
+// or not at all. SPDX-License-Identifier: Apache-2.0
+#include "comm/stage.h"
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/comm.h"
+#include "comm/local.h"
+
+#include <cuda_runtime.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+// After a failed init the group's other new communicators have so long to hear of it by themselves.
+enum { GRACE_S = 2 };
+enum gate { GATE_SHUT, GATE_OPEN, GATE_CANCELLED };
+
+struct stage {
+    pthread_mutex_t mutex; // guards the rest
+    pthread_cond_t changed;
+    enum gate gate;
+    size_t running; // lanes with a thread
+    ncclResult_t first_failure;
+    char text[512]; // its text
+};
+
+struct lane {
+    struct stage *stage;
+    struct tt_job *first; // the first job of its communicator in this stage
+    pthread_t thread;
+};
+
+static ncclResult_t run_on_device(struct tt_job *job)
+{
+    int before = -1;
+    ncclResult_t result = tt_cuda((int)cudaGetDevice(&before), "cudaGetDevice");
+    if (result == ncclSuccess) {
+        result = tt_cuda((int)cudaSetDevice(job->device), "cudaSetDevice");
+    }
+    if (result != ncclSuccess) {
+        if (job->stage == TT_GROUP_INIT) {
+            tt_comm_give_up(job->comm, job->argument);
+        }
+        return result;
+    }
+    result = job->run(job->comm, job->argument);
+    if (before != job->device) {
+        cudaSetDevice(before);
+    }
+    return result;
+}
+
+// A failure that the rendezvous has seen is the communicator's end: it is kept, and no rank of this
+// process waits for this one.
+static void keep_failure(struct ncclComm *comm, ncclResult_t result)
+{
+    if (tt_bootstrap_look(comm->bootstrap) != ncclSuccess) {
+        int none = ncclSuccess;
+        atomic_compare_exchange_strong(&comm->async_error, &none, (int)result);
+        tt_local_fail(comm, result, tt_thread_error());
+    }
+}
+
+static ncclResult_t run_job(struct tt_job *job)
+{
+    job->begun = true;
+    if (job->stage == TT_GROUP_INIT) {
+        return run_on_device(job); // counts itself as a user
+    }
+    if (!tt_comm_enter(job->comm)) {
+        return tt_fail(ncclInvalidArgument,
+                       "a call in a group: comm %p was destroyed or aborted before the group's end",
+                       (void *)job->comm);
+    }
+    ncclResult_t result = run_on_device(job);
+    if (result != ncclSuccess) {
+        keep_failure(job->comm, result);
+    }
+    tt_comm_leave(job->comm);
+    return result;
+}
+
+static bool in_lane(const struct tt_job *job, const struct tt_job *first)
+{
+    return job->stage == first->stage && job->comm == first->comm;
+}
+
+static void note_failure(struct stage *stage, ncclResult_t result)
+{
+    pthread_mutex_lock(&stage->mutex);
+    if (stage->first_failure == ncclSuccess) {
+        stage->first_failure = result;
+        snprintf(stage->text, sizeof stage->text, "%s", tt_thread_error());
+        pthread_cond_broadcast(&stage->changed);
+    }
+    pthread_mutex_unlock(&stage->mutex);
+}
+
+// A failed job ends its lane: the communicator may be gone.
+static void run_lane(const struct lane *lane)
+{
+    for (struct tt_job *job = lane->first; job != NULL; job = job->next) {
+        if (in_lane(job, lane->first)) {
+            ncclResult_t result = run_job(job);
+            if (result != ncclSuccess) {
+                note_failure(lane->stage, result);
+                return;
+            }
+        }
+    }
+}
+
+static void *lane_main(void *argument)
+{
+    struct lane *lane = argument;
+    struct stage *stage = lane->stage;
+    pthread_mutex_lock(&stage->mutex);
+    while (stage->gate == GATE_SHUT) {
+        pthread_cond_wait(&stage->changed, &stage->mutex);
+    }
+    bool go = stage->gate == GATE_OPEN;
+    pthread_mutex_unlock(&stage->mutex);
+    if (go) {
+        run_lane(lane);
+    }
+    pthread_mutex_lock(&stage->mutex);
+    stage->running--;
+    pthread_cond_broadcast(&stage->changed);
+    pthread_mutex_unlock(&stage->mutex);
+    return NULL;
+}
+
+// Collects the stage's lanes; returns the count.
+static size_t find_lanes(const struct tt_jobs *jobs, enum tt_group_stage stage, struct lane *lanes)
+{
+    size_t count = 0;
+    for (struct tt_job *job = jobs->first; job != NULL; job = job->next) {
+        bool known = job->stage != stage;
+        for (size_t i = 0; i < count && !known; i++) {
+            known = in_lane(job, lanes[i].first);
+        }
+        if (!known) {
+            lanes[count++] = (struct lane){.first = job};
+        }
+    }
+    return count;
+}
+
+// Waits for the lanes. Where one failed to make its communicator, the others of the stage are given
+// up a little later: they may wait for a rank that will never come.
+static void await_lanes(struct stage *stage, const struct lane *lanes, size_t count)
+{
+    pthread_mutex_lock(&stage->mutex);
+    while (stage->running > 0 && stage->first_failure == ncclSuccess) {
+        pthread_cond_wait(&stage->changed, &stage->mutex);
+    }
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += GRACE_S;
+    bool is_init = lanes[0].first->stage == TT_GROUP_INIT, in_time = true;
+    while (stage->running > 0) {
+        if (!is_init || !in_time) {
+            pthread_cond_wait(&stage->changed, &stage->mutex);
+            continue;
+        }
+        in_time = pthread_cond_timedwait(&stage->changed, &stage->mutex, &end) == 0;
+        for (size_t i = 0; i < count && !in_time; i++) {
+            tt_handle_raise_abort(lanes[i].first->comm);
+        }
+    }
+    pthread_mutex_unlock(&stage->mutex);
+}
+
+static void run_side_by_side(struct stage *stage, struct lane *lanes, size_t count)
+{
+    size_t started = 0;
+    pthread_mutex_lock(&stage->mutex);
+    while (started < count) {
+        lanes[started].stage = stage;
+        if (tt_thread_start(&lanes[started].thread, lane_main, &lanes[started]) != 0) {
+            break;
+        }
+        started++;
+    }
+    stage->running = started;
+    stage->gate = started == count ? GATE_OPEN : GATE_CANCELLED;
+    pthread_cond_broadcast(&stage->changed);
+    pthread_mutex_unlock(&stage->mutex);
+    if (started == count) {
+        await_lanes(stage, lanes, count);
+    }
+    for (size_t i = 0; i < started; i++) {
+        pthread_join(lanes[i].thread, NULL);
+    }
+    if (started < count) {
+        note_failure(stage, tt_fail(ncclSystemError,
+                                    "no thread for one of %zu communicators in a group", count));
+    }
+}
+
+// Launches in the order of the calls, whichever communicators they are on.
+static ncclResult_t run_in_order(struct tt_jobs *jobs, enum tt_group_stage stage)
+{
+    ncclResult_t result = ncclSuccess;
+    for (struct tt_job *job = jobs->first; job != NULL && result == ncclSuccess; job = job->next) {
+        if (job->stage == stage) {
+            result = run_job(job);
+        }
+    }
+    return result;
+}
+
+ncclResult_t tt_stage_run(struct tt_jobs *jobs, enum tt_group_stage stage_kind)
+{
+    if (stage_kind == TT_GROUP_LAUNCH) {
+        return run_in_order(jobs, stage_kind);
+    }
+    size_t count = 0;
+    for (const struct tt_job *job = jobs->first; job != NULL; job = job->next) {
+        count += job->stage == stage_kind;
+    }
+    if (count == 0) {
+        return ncclSuccess;
+    }
+    struct lane *lanes = calloc(count, sizeof *lanes);
+    if (lanes == NULL) {
+        return tt_fail(ncclSystemError, "no memory for a group of %zu calls", count);
+    }
+    struct stage stage = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    count = find_lanes(jobs, stage_kind, lanes);
+    if (count == 1) {
+        lanes[0].stage = &stage;
+        run_lane(&lanes[0]);
+    } else {
+        run_side_by_side(&stage, lanes, count);
+        if (stage.first_failure != ncclSuccess) {
+            tt_restore_error(stage.text);
+        }
+    }
+    free(lanes);
+    return stage.first_failure;
+}

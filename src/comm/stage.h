@@ -1,0 +1,28 @@
+// One stage of a group: its jobs, side by side where they must be.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TT_COMM_STAGE_H
+#define TT_COMM_STAGE_H
+
+#include "comm/group.h"
+
+#include <stdbool.h>
+
+struct tt_job {
+    struct tt_job *next;
+    struct ncclComm *comm;
+    int device;
+    enum tt_group_stage stage;
+    ncclResult_t (*run)(struct ncclComm *comm, void *argument);
+    bool begun;
+    _Alignas(16) char argument[];
+};
+
+struct tt_jobs {
+    struct tt_job *first, *last;
+};
+
+// Runs the stage's jobs and waits for them. The result, and the process's last error, are those of
+// the job that failed first.
+ncclResult_t tt_stage_run(struct tt_jobs *jobs, enum tt_group_stage stage);
+
+#endif
