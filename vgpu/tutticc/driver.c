@@ -131,7 +131,10 @@ static int link_program(const struct driver *driver, const struct strings *files
     if (options->shared) {
         strings_add(&command, "-shared");
     }
+    // As with nvcc, the order of archives does not matter.
+    strings_add(&command, "-Wl,--start-group");
     strings_add_all(&command, files);
+    strings_add(&command, "-Wl,--end-group");
     for (int i = 0; i < options->linker.count; i++) {
         strings_add(&command, "-Xlinker");
         strings_add(&command, options->linker.item[i]);
