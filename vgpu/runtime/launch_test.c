@@ -19,10 +19,15 @@ KERNEL(fills_shared, atomic_int, 0)
     atomic_fetch_add(data, 1);
 }
 
+KERNEL(counts_threads, atomic_int, 0)
+{
+    atomic_fetch_add(data, 1);
+}
+
 static cudaError_t try_shape(dim3 grid, dim3 block)
 {
     static atomic_int count;
-    cudaError_t error = launch_by_hand(&fills_shared, grid, block, 0, 0, &count);
+    cudaError_t error = launch_by_hand(&counts_threads, grid, block, 0, 0, &count);
     EXPECT_EQ(cudaGetLastError(), error);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
     return error;
