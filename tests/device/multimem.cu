@@ -168,7 +168,7 @@ static void all_types(device_rank &me)
     close_window(me, &window);
 }
 
-// As NCCL programs write it. Every rank adds one to each counter of every rank.
+// As NCCL programs write it. Every rank adds one to a counter of every rank; rank 0 stores to all.
 __global__ void plain_ptx(ncclWindow_t window, ncclDevComm comm, float *out)
 {
     float *all = static_cast<float *>(ncclGetLsaMultimemPointer(window, 0, comm));
@@ -184,6 +184,9 @@ __global__ void plain_ptx(ncclWindow_t window, ncclDevComm comm, float *out)
                  :
                  : "l"(all + 8), "r"(1)
                  : "memory");
+    if (comm.rank != 0) { // plain stores by several ranks at once would be a race
+        return;
+    }
     asm volatile("multimem.st.global.b32 [%0], %1;" : : "l"(all + 16), "r"(77) : "memory");
     asm volatile("multimem.st.global.v4.f32 [%0], {%1,%2,%3,%4};"
                  :

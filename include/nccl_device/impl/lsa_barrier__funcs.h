@@ -49,16 +49,24 @@ template <typename Coop> NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<
     }
     coop.sync();
 #endif
-    epoch =
-        *stateWord(team.rank, multimem ? NCCL_LSA_BARRIER_MULTICAST_EPOCH : NCCL_LSA_BARRIER_EPOCH);
+    if (multimem) {
+        rounds =
+            *reinterpret_cast<uint64_t *>(stateWord(team.rank, NCCL_LSA_BARRIER_MULTICAST_ROUNDS));
+    } else {
+        rounds = *stateWord(team.rank, NCCL_LSA_BARRIER_ROUNDS);
+    }
 }
 
 template <typename Coop> NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<Coop>::close()
 {
     coop.sync();
     if (coop.thread_rank() == 0) {
-        *stateWord(team.rank,
-                   multimem ? NCCL_LSA_BARRIER_MULTICAST_EPOCH : NCCL_LSA_BARRIER_EPOCH) = epoch;
+        if (multimem) {
+            *reinterpret_cast<uint64_t *>(stateWord(team.rank, NCCL_LSA_BARRIER_MULTICAST_ROUNDS)) =
+                rounds;
+        } else {
+            *stateWord(team.rank, NCCL_LSA_BARRIER_ROUNDS) = (uint32_t)rounds;
+        }
 #if NCCL_DEVICE_CHECKED
         uint32_t *owner = stateWord(team.rank, NCCL_LSA_BARRIER_OWNER);
         cuda::atomic_ref<uint32_t, cuda::thread_scope_device>(*owner).store(
@@ -68,16 +76,23 @@ template <typename Coop> NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<
     coop.sync();
 }
 
-// True once *word has reached `round`, or the communicator is aborted; false at the deadline.
+// Which counter the running round's arrivals go to.
+template <typename Coop>
+NCCL_DEVICE_INLINE int ncclLsaBarrierSession_internal<Coop>::multicastInbox() const
+{
+    return NCCL_LSA_BARRIER_MULTICAST_INBOX + (int)(rounds % 2);
+}
+
+// True once *word has reached `target`, or the communicator is aborted; false at the deadline.
 template <typename Coop>
 template <bool withTimeout>
 NCCL_DEVICE_INLINE bool
-ncclLsaBarrierSession_internal<Coop>::waitWord(uint32_t *word, uint32_t round,
+ncclLsaBarrierSession_internal<Coop>::waitWord(uint32_t *word, uint32_t target,
                                                cuda::memory_order order, uint64_t deadline) const
 {
     cuda::atomic_ref<uint32_t, cuda::thread_scope_system> announced(*word);
     uint32_t steps = 0;
-    while ((int32_t)(announced.load(order) - round) < 0) {
+    while ((int32_t)(announced.load(order) - target) < 0) {
         if (nccl::utility::testAbort(comm.abortFlag, steps)) {
             return true;
         }
@@ -98,18 +113,19 @@ NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::waitAll(cuda::memo
 {
     uint64_t deadline = withTimeout ? (uint64_t)clock64() + timeoutCycles : 0;
     cuda::memory_order acquire = nccl::utility::acquireOrderOf(order);
-    uint32_t round = epoch + (multimem ? (uint32_t)team.nRanks : 1u);
+    // Each counter serves every second round and grows by nRanks in it.
+    uint32_t target = (uint32_t)(multimem ? (rounds / 2 + 1) * (uint64_t)team.nRanks : rounds + 1);
     bool late = false;
     if (multimem) {
         if (coop.thread_rank() == 0) {
-            uint32_t *word = stateWord(team.rank, NCCL_LSA_BARRIER_MULTICAST_INBOX);
-            late = !this->template waitWord<withTimeout>(word, round, acquire, deadline);
+            uint32_t *word = stateWord(team.rank, multicastInbox());
+            late = !this->template waitWord<withTimeout>(word, target, acquire, deadline);
         }
     } else {
         for (int i = coop.thread_rank() + 1; i < team.nRanks && !late; i += coop.size()) {
             int peer = team.rank + i < team.nRanks ? team.rank + i : team.rank + i - team.nRanks;
             uint32_t *word = stateWord(team.rank, NCCL_LSA_BARRIER_INBOX + peer);
-            late = !this->template waitWord<withTimeout>(word, round, acquire, deadline);
+            late = !this->template waitWord<withTimeout>(word, target, acquire, deadline);
         }
     }
     if (withTimeout) {
@@ -117,7 +133,7 @@ NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::waitAll(cuda::memo
     }
     coop.sync();
     if (!late) {
-        epoch = round;
+        rounds++;
     }
     return !late;
 }
@@ -158,7 +174,7 @@ NCCL_DEVICE_INLINE void ncclLsaBarrierSession<Coop>::arrive(Coop, cuda::memory_o
     if (this->multimem) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
         if (this->coop.thread_rank() == 0) {
-            uint32_t *inbox = this->multicastWord(NCCL_LSA_BARRIER_MULTICAST_INBOX);
+            uint32_t *inbox = this->multicastWord(this->multicastInbox());
             if (release) {
                 asm volatile("multimem.red.release.sys.global.add.u32 [%0], %1;"
                              :
@@ -179,7 +195,8 @@ NCCL_DEVICE_INLINE void ncclLsaBarrierSession<Coop>::arrive(Coop, cuda::memory_o
         int peer = rank + i < this->team.nRanks ? rank + i : rank + i - this->team.nRanks;
         uint32_t *word = this->stateWord(peer, NCCL_LSA_BARRIER_INBOX + rank);
         cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*word).store(
-            this->epoch + 1, release ? cuda::memory_order_release : cuda::memory_order_relaxed);
+            (uint32_t)(this->rounds + 1),
+            release ? cuda::memory_order_release : cuda::memory_order_relaxed);
     }
 }
 

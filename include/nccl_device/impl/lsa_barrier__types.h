@@ -1,7 +1,13 @@
 // State of LSA barriers. Each index has its own record of 32-bit words, records at distances of
 // whole 64-byte lines:
-//   0 rounds done with multicast   1 rounds done with stores   2 multicast arrivals   3 the block
-//   that uses it, plus one 4 + r  the round that team rank r has announced by a store
+//   0, 1   rounds done with multicast, a 64-bit number
+//   2      rounds done with stores
+//   3      the block that uses it, plus one
+//   4, 5   multicast arrivals of even rounds, of odd rounds
+//   8 + r  the round that team rank r has announced by a store
+// A multicast add reaches the members one after the other, so a member that is quick may add for
+// the next round where an add for this one has yet to arrive. Two counters in turn keep them apart:
+// the round after the next cannot begin before this one has ended everywhere.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef NCCL_DEVICE_LSA_BARRIER__TYPES_H_
 #define NCCL_DEVICE_LSA_BARRIER__TYPES_H_
@@ -15,11 +21,11 @@ struct ncclLsaBarrierHandle {
 };
 
 enum {
-    NCCL_LSA_BARRIER_MULTICAST_EPOCH = 0,
-    NCCL_LSA_BARRIER_EPOCH = 1,
-    NCCL_LSA_BARRIER_MULTICAST_INBOX = 2,
+    NCCL_LSA_BARRIER_MULTICAST_ROUNDS = 0,
+    NCCL_LSA_BARRIER_ROUNDS = 2,
     NCCL_LSA_BARRIER_OWNER = 3,
-    NCCL_LSA_BARRIER_INBOX = 4,
+    NCCL_LSA_BARRIER_MULTICAST_INBOX = 4,
+    NCCL_LSA_BARRIER_INBOX = 8,
 };
 
 // Words of one record for a team of nRanks.
@@ -37,15 +43,16 @@ template <typename Coop> struct ncclLsaBarrierSession_internal {
     int index;
     bool multimem;
     ncclMultimemHandle mmHandle;
-    uint32_t epoch;
+    uint64_t rounds; // done so far
 
     // Word `word` of this barrier's record on team rank `rank`; of all ranks at once.
     NCCL_DEVICE_INLINE uint32_t *stateWord(int rank, int word) const;
     NCCL_DEVICE_INLINE uint32_t *multicastWord(int word) const;
     NCCL_DEVICE_INLINE void open();
     NCCL_DEVICE_INLINE void close();
+    NCCL_DEVICE_INLINE int multicastInbox() const;
     template <bool withTimeout>
-    NCCL_DEVICE_INLINE bool waitWord(uint32_t *word, uint32_t round, cuda::memory_order order,
+    NCCL_DEVICE_INLINE bool waitWord(uint32_t *word, uint32_t target, cuda::memory_order order,
                                      uint64_t deadline) const;
     template <bool withTimeout>
     NCCL_DEVICE_INLINE bool waitAll(cuda::memory_order order, uint64_t timeoutCycles);
