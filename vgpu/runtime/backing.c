@@ -27,12 +27,13 @@ static struct vgpu_backing *backings; // under the memory lock
 static unsigned long read_number(const char *path)
 {
     unsigned long value = 0;
+    char line[32];
     FILE *file = fopen(path, "re");
     if (file) {
-        if (fscanf(file, "%lu", &value) != 1) {
-            value = 0;
+        if (fgets(line, sizeof(line), file)) {
+            value = strtoul(line, NULL, 10);
         }
-        fclose(file);
+        (void)fclose(file);
     }
     return value;
 }
@@ -58,7 +59,8 @@ cudaError_t vgpu_fail_limit(const char *function, const char *what, int number)
                          "(/proc/sys/vm/max_map_count is %lu) or of addresses (ulimit -v)",
                          function, what, read_number("/proc/sys/vm/max_map_count"));
     default:
-        return vgpu_fail(cudaErrorMemoryAllocation, "%s: %s: %s", function, what, strerror(number));
+        errno = number;
+        return vgpu_fail(cudaErrorMemoryAllocation, "%s: %s: %m", function, what);
     }
 }
 
@@ -95,8 +97,7 @@ cudaError_t vgpu_backing_create(const char *function, const char *name,
     if (getrandom(backing->label.key, sizeof(backing->label.key), 0) !=
         (ssize_t)sizeof(backing->label.key)) {
         free(backing);
-        return vgpu_fail(cudaErrorOperatingSystem, "%s: no random numbers: %s", function,
-                         strerror(errno));
+        return vgpu_fail(cudaErrorOperatingSystem, "%s: no random numbers: %m", function);
     }
     backing->fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (backing->fd < 0) {
@@ -138,8 +139,7 @@ cudaError_t vgpu_backing_import(const char *function, int fd, struct vgpu_backin
 {
     struct stat status;
     if (fstat(fd, &status) != 0) {
-        return vgpu_fail(cudaErrorInvalidValue, "%s: descriptor %d: %s", function, fd,
-                         strerror(errno));
+        return vgpu_fail(cudaErrorInvalidValue, "%s: descriptor %d: %m", function, fd);
     }
     struct vgpu_backing *backing = find(status.st_dev, status.st_ino);
     if (backing) {
@@ -159,7 +159,7 @@ cudaError_t vgpu_backing_import(const char *function, int fd, struct vgpu_backin
     }
     // An open file description of our own, so that its locks are this process's (multicast.c).
     char path[40];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     backing->fd = open(path, O_RDWR | O_CLOEXEC);
     if (backing->fd < 0) {
         int number = errno;
@@ -183,17 +183,18 @@ cudaError_t vgpu_backing_open(const char *function, int pid, int fd, uint64_t in
                               const unsigned char key[16], struct vgpu_backing **out)
 {
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+    (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
     int opened = open(path, O_RDWR | O_CLOEXEC);
     if (opened < 0) {
         int number = errno;
         if (number == EMFILE || number == ENFILE) {
             return vgpu_fail_limit(function, "no descriptor for another process's memory", number);
         }
+        errno = number;
         return vgpu_fail(cudaErrorInvalidResourceHandle,
-                         "%s: the memory of process %d cannot be opened: %s (it has ended or freed "
+                         "%s: the memory of process %d cannot be opened: %m (it has ended or freed "
                          "the memory, or belongs to another user)",
-                         function, pid, strerror(number));
+                         function, pid);
     }
     struct stat status;
     struct vgpu_label label;

@@ -34,7 +34,7 @@ static size_t read_limit(const char *path)
     if (!fgets(text, sizeof(text), file)) {
         text[0] = '\0';
     }
-    fclose(file);
+    (void)fclose(file);
     char *rest;
     unsigned long long value = strtoull(text, &rest, 10);
     return rest == text ? SIZE_MAX : (size_t)value;
@@ -52,14 +52,14 @@ static size_t group_left(void)
     while (fgets(line, sizeof(line), file)) {
         line[strcspn(line, "\n")] = '\0';
         if (strncmp(line, "0::", 3) == 0) {
-            snprintf(folder, sizeof(folder), "%.400s", line + 3);
+            (void)snprintf(folder, sizeof(folder), "%.400s", line + 3);
         }
     }
-    fclose(file);
+    (void)fclose(file);
     char path[512];
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", folder);
+    (void)snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", folder);
     size_t limit = read_limit(path);
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.current", folder);
+    (void)snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.current", folder);
     size_t used = read_limit(path);
     if (limit == SIZE_MAX || used == SIZE_MAX) {
         return SIZE_MAX;
@@ -73,16 +73,17 @@ static struct host_memory read_host(void)
     FILE *file = fopen("/proc/meminfo", "re");
     if (file) {
         char line[128];
-        unsigned long long kib;
         while (fgets(line, sizeof(line), file)) {
-            if (sscanf(line, "MemTotal: %llu kB", &kib) == 1) {
-                host.total = (size_t)kib << 10;
-            } else if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) {
-                host.available = (size_t)kib << 10;
+            const char *number = strchr(line, ':'); // the lines are "Name:   123 kB"
+            size_t bytes = number ? strtoull(number + 1, NULL, 10) << 10 : 0;
+            if (strncmp(line, "MemTotal:", 9) == 0) {
+                host.total = bytes;
+            } else if (strncmp(line, "MemAvailable:", 13) == 0) {
+                host.available = bytes;
                 break;
             }
         }
-        fclose(file);
+        (void)fclose(file);
     }
     if (host.total == 0) { // no /proc: nothing to go by
         host.total = host.available = SIZE_MAX / 4;
@@ -112,7 +113,7 @@ static struct host_memory host_now(void)
 // VGPU_HOST_MEMORY: at most this many bytes (K, M, G) for one process; SIZE_MAX where not set.
 static size_t user_cap(void)
 {
-    const char *text = getenv("VGPU_HOST_MEMORY");
+    const char *text = getenv("VGPU_HOST_MEMORY"); // NOLINT(concurrency-mt-unsafe)
     if (!text || !*text) {
         return SIZE_MAX;
     }
@@ -123,10 +124,10 @@ static size_t user_cap(void)
         value > (unsigned long long)SIZE_MAX >> shift) {
         static bool said; // under the memory lock
         if (!said) {
-            fprintf(stderr,
-                    "vgpu: VGPU_HOST_MEMORY is \"%.40s\"; it must be bytes, or a number "
-                    "with K, M or G; ignored\n",
-                    text);
+            (void)fprintf(stderr,
+                          "vgpu: VGPU_HOST_MEMORY is \"%.40s\"; it must be bytes, or a number "
+                          "with K, M or G; ignored\n",
+                          text);
         }
         said = true;
         return SIZE_MAX;
@@ -144,7 +145,7 @@ static size_t host_left(size_t wanted)
         margin = (size_t)1 << 30;
     }
     size_t left = host.available > margin ? host.available - margin : 0;
-    const char *overcommit = getenv("VGPU_OVERCOMMIT");
+    const char *overcommit = getenv("VGPU_OVERCOMMIT"); // NOLINT(concurrency-mt-unsafe)
     if (!overcommit || strcmp(overcommit, "1") != 0) {
         size_t untouched = given_out;
         if (untouched > left || left - untouched < wanted) {
@@ -184,7 +185,7 @@ cudaError_t vgpu_budget_take(const char *function, struct vgpu_device *device, s
                              "%s: %zu bytes asked for, %zu of %zu free on device %d", function,
                              bytes, total > used ? total - used : 0, total, device->ordinal);
         }
-        snprintf(where, sizeof(where), "on device %d", device->ordinal);
+        (void)snprintf(where, sizeof(where), "on device %d", device->ordinal);
     }
     cudaError_t error = check_host(function, where, bytes);
     if (error != cudaSuccess) {

@@ -90,7 +90,7 @@ static cudaError_t check_side(const char *function, bool writes, const void *add
 {
     char what[80];
     struct vgpu_memory_range range;
-    snprintf(what, sizeof(what), "%s: %s", function, writes ? "destination" : "source");
+    (void)snprintf(what, sizeof(what), "%s: %s", function, writes ? "destination" : "source");
     cudaError_t error = vgpu_memory_check(what, address, bytes, writes, &range);
     if (error != cudaSuccess) {
         return error;
@@ -170,7 +170,7 @@ static cudaError_t submit_staged(const char *function, const struct copy *copy, 
 static cudaError_t submit_copy(const char *function, struct copy copy, enum cudaMemcpyKind kind,
                                cudaStream_t stream, bool wait)
 {
-    struct kinds kinds;
+    struct kinds kinds = {VGPU_MEMORY_NONE, VGPU_MEMORY_NONE};
     struct vgpu_device *device = vgpu_stream_device(stream);
     if (!device && vgpu_current_device()) {
         return vgpu_fail(cudaErrorInvalidResourceHandle, "%s: %p is no stream", function,
@@ -232,7 +232,7 @@ cudaError_t cudaMemcpyAsync(void *destination, const void *source, size_t bytes,
 static cudaError_t copy_peer(const char *function, struct copy copy, int destination_device,
                              int source_device, cudaStream_t stream)
 {
-    struct vgpu_device *device;
+    struct vgpu_device *device = NULL;
     cudaError_t error = vgpu_device_get(function, destination_device, &device);
     if (error == cudaSuccess) {
         error = vgpu_device_get(function, source_device, &device);
@@ -265,6 +265,7 @@ cudaError_t cudaMemcpy2D(void *destination, size_t destination_pitch, const void
     return submit_copy("cudaMemcpy2D", copy, kind, 0, true);
 }
 
+// NOLINTNEXTLINE(readability-function-size): CUDA's parameters
 cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch, const void *source,
                               size_t source_pitch, size_t width, size_t height,
                               enum cudaMemcpyKind kind, cudaStream_t stream)
@@ -300,7 +301,7 @@ static cudaError_t submit_fill(const char *function, struct fill fill, cudaStrea
         return vgpu_fail(cudaErrorInvalidValue, "%s: %zu x %zu bytes are too many", function,
                          fill.width, fill.height);
     }
-    snprintf(what, sizeof(what), "%s: destination", function);
+    (void)snprintf(what, sizeof(what), "%s: destination", function);
     error = vgpu_memory_check(what, fill.destination, bytes, true, &range);
     if (error != cudaSuccess) {
         return error;

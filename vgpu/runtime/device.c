@@ -27,10 +27,10 @@ static const size_t DEFAULT_LIMIT[LIMIT_COUNT] = {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct vgpu_device devices[VGPU_MAX_DEVICES];
+static struct vgpu_device all_devices[VGPU_MAX_DEVICES];
 static int device_count;
 static atomic_size_t limits[VGPU_MAX_DEVICES][LIMIT_COUNT]; // relaxed; 0: the default
-static atomic_uint device_flags[VGPU_MAX_DEVICES];
+static atomic_uint flags_of[VGPU_MAX_DEVICES];
 static atomic_bool peer_enabled[VGPU_MAX_DEVICES][VGPU_MAX_DEVICES];
 
 __thread struct vgpu_device *vgpu_running_device;
@@ -41,8 +41,8 @@ static void make_devices(void)
 {
     const struct vgpu_machine *machine = vgpu_machine();
     for (int i = 0; i < machine->device_count; i++) {
-        devices[i].info = machine->device[i];
-        devices[i].ordinal = i;
+        all_devices[i].info = machine->device[i];
+        all_devices[i].ordinal = i;
     }
     device_count = machine->device_count;
 }
@@ -55,7 +55,7 @@ int vgpu_device_count(void)
 
 struct vgpu_device *vgpu_device(int ordinal)
 {
-    return ordinal >= 0 && ordinal < vgpu_device_count() ? &devices[ordinal] : NULL;
+    return ordinal >= 0 && ordinal < vgpu_device_count() ? &all_devices[ordinal] : NULL;
 }
 
 struct vgpu_device *vgpu_current_device(void)
@@ -107,15 +107,15 @@ cudaError_t vgpu_device_get(const char *function, int ordinal, struct vgpu_devic
         return vgpu_fail(cudaErrorInvalidDevice, "%s: device is %d; it must be 0 to %d", function,
                          ordinal, count - 1);
     }
-    *device_out = &devices[ordinal];
+    *device_out = &all_devices[ordinal];
     return cudaSuccess;
 }
 
 struct vgpu_device *vgpu_device_by_uuid(const unsigned char uuid[16])
 {
     for (int i = 0; i < vgpu_device_count(); i++) {
-        if (memcmp(devices[i].info.uuid, uuid, 16) == 0) {
-            return &devices[i];
+        if (memcmp(all_devices[i].info.uuid, uuid, 16) == 0) {
+            return &all_devices[i];
         }
     }
     return NULL;
@@ -147,7 +147,7 @@ cudaError_t cudaGetDevice(int *device)
 
 cudaError_t cudaSetDevice(int device)
 {
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error = vgpu_device_get("cudaSetDevice", device, &found);
     if (error == cudaSuccess) {
         current_ordinal = device;
@@ -157,15 +157,15 @@ cudaError_t cudaSetDevice(int device)
     return error;
 }
 
-cudaError_t cudaInitDevice(int device, unsigned int device_flags_wanted, unsigned int flags)
+cudaError_t cudaInitDevice(int device, unsigned int device_flags, unsigned int flags)
 {
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error = vgpu_device_get("cudaInitDevice", device, &found);
     if (error != cudaSuccess) {
         return error;
     }
     if (flags & cudaInitDeviceFlagsAreValid) {
-        atomic_store(&device_flags[device], device_flags_wanted & cudaDeviceMask);
+        atomic_store(&flags_of[device], device_flags & cudaDeviceMask);
     }
     return vgpu_device_ready(found);
 }
@@ -183,7 +183,7 @@ cudaError_t cudaSetDeviceFlags(unsigned int flags)
                          "cudaDeviceSchedule* and the cudaDevice* flags",
                          flags);
     }
-    atomic_store(&device_flags[device->ordinal], flags);
+    atomic_store(&flags_of[device->ordinal], flags);
     return cudaSuccess;
 }
 
@@ -196,25 +196,25 @@ cudaError_t cudaGetDeviceFlags(unsigned int *flags)
     if (!device) {
         return vgpu_device_ready(NULL);
     }
-    *flags = atomic_load(&device_flags[device->ordinal]) | cudaDeviceMapHost;
+    *flags = atomic_load(&flags_of[device->ordinal]) | cudaDeviceMapHost;
     return cudaSuccess;
 }
 
-cudaError_t cudaSetValidDevices(int *list, int count)
+cudaError_t cudaSetValidDevices(int *devices, int count)
 {
-    if (count < 0 || (count > 0 && !list)) {
+    if (count < 0 || (count > 0 && !devices)) {
         return vgpu_fail(cudaErrorInvalidValue, "cudaSetValidDevices: count is %d, devices %p",
-                         count, (void *)list);
+                         count, (void *)devices);
     }
-    struct vgpu_device *device;
+    struct vgpu_device *device = NULL;
     for (int i = 0; i < count; i++) {
-        cudaError_t error = vgpu_device_get("cudaSetValidDevices", list[i], &device);
+        cudaError_t error = vgpu_device_get("cudaSetValidDevices", devices[i], &device);
         if (error != cudaSuccess) {
             return error;
         }
     }
     if (count > 0 && !has_context) {
-        current_ordinal = list[0];
+        current_ordinal = devices[0];
     }
     return cudaSuccess;
 }
@@ -229,7 +229,7 @@ cudaError_t cudaChooseDevice(int *device, const struct cudaDeviceProp *wanted)
     }
     *device = 0;
     for (int i = vgpu_device_count() - 1; i >= 0; i--) {
-        const struct vgpu_device_info *info = &devices[i].info;
+        const struct vgpu_device_info *info = &all_devices[i].info;
         if (info->major >= wanted->major && info->memory_bytes >= wanted->totalGlobalMem) {
             *device = i;
         }
@@ -252,7 +252,7 @@ cudaError_t cudaDeviceReset(void)
     for (int i = 0; i < VGPU_MAX_DEVICES; i++) {
         atomic_store(&peer_enabled[device->ordinal][i], false);
     }
-    atomic_store(&device_flags[device->ordinal], 0);
+    atomic_store(&flags_of[device->ordinal], 0);
     atomic_store(&device->sticky_error, cudaSuccess);
     (void)cudaGetLastError();
     return cudaSuccess;
@@ -262,7 +262,7 @@ cudaError_t cudaDeviceReset(void)
 
 cudaError_t cudaDeviceGetPCIBusId(char *bus_id, int length, int device)
 {
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error = vgpu_device_get("cudaDeviceGetPCIBusId", device, &found);
     if (error != cudaSuccess) {
         return error;
@@ -284,20 +284,18 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *bus_id)
     if (!device || !bus_id) {
         return vgpu_fail(cudaErrorInvalidValue, "cudaDeviceGetByPCIBusId: an argument is NULL");
     }
-    unsigned domain = 0, bus, slot, function = 0;
-    if (sscanf(bus_id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
-        domain = 0;
-        if (sscanf(bus_id, "%x:%x.%x", &bus, &slot, &function) < 2) {
-            return vgpu_fail(cudaErrorInvalidValue,
-                             "cudaDeviceGetByPCIBusId: \"%.40s\" is not of the form "
-                             "[domain]:[bus]:[device].[function]",
-                             bus_id);
-        }
+    long wanted = 0;
+    if (!vgpu_machine_busid(bus_id, &wanted)) {
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "cudaDeviceGetByPCIBusId: \"%.40s\" is not of the form "
+                         "[domain]:[bus]:[device].[function]",
+                         bus_id);
     }
     for (int i = 0; i < vgpu_device_count(); i++) {
-        const struct vgpu_device_info *info = &devices[i].info;
-        if ((unsigned)info->pci_domain == domain && (unsigned)info->pci_bus == bus &&
-            (unsigned)info->pci_device == slot && function == 0) {
+        const struct vgpu_device_info *info = &all_devices[i].info;
+        long here =
+            (long)info->pci_domain << 16 | (long)info->pci_bus << 8 | (long)info->pci_device << 3;
+        if (here == wanted) {
             *device = i;
             return cudaSuccess;
         }
@@ -308,8 +306,8 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *bus_id)
 
 cudaError_t cudaDeviceCanAccessPeer(int *can_access, int device, int peer)
 {
-    struct vgpu_device *a;
-    struct vgpu_device *b;
+    struct vgpu_device *a = NULL;
+    struct vgpu_device *b = NULL;
     if (!can_access) {
         return vgpu_fail(cudaErrorInvalidValue, "cudaDeviceCanAccessPeer: can_access is NULL");
     }
@@ -326,7 +324,7 @@ cudaError_t cudaDeviceCanAccessPeer(int *can_access, int device, int peer)
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
 {
     struct vgpu_device *device = vgpu_current_device();
-    struct vgpu_device *other;
+    struct vgpu_device *other = NULL;
     cudaError_t error = vgpu_device_ready(device);
     if (error == cudaSuccess) {
         error = vgpu_device_get("cudaDeviceEnablePeerAccess", peer, &other);
@@ -358,7 +356,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
 cudaError_t cudaDeviceDisablePeerAccess(int peer)
 {
     struct vgpu_device *device = vgpu_current_device();
-    struct vgpu_device *other;
+    struct vgpu_device *other = NULL;
     cudaError_t error = vgpu_device_ready(device);
     if (error == cudaSuccess) {
         error = vgpu_device_get("cudaDeviceDisablePeerAccess", peer, &other);

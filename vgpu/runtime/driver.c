@@ -67,7 +67,7 @@ CUresult cuDriverGetVersion(int *version)
 CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error =
         device ? get_device("cuDeviceGet", ordinal, &found) : null_argument("cuDeviceGet");
     if (error == cudaSuccess) {
@@ -89,11 +89,11 @@ CUresult cuDeviceGetCount(int *count)
 CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 {
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error = name && length > 0 ? get_device("cuDeviceGetName", device, &found)
                                            : null_argument("cuDeviceGetName");
     if (error == cudaSuccess) {
-        snprintf(name, (size_t)length, "%s", found->info.name);
+        (void)snprintf(name, (size_t)length, "%s", found->info.name);
     }
     return vgpu_driver_end(before, error);
 }
@@ -101,7 +101,7 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error =
         uuid ? get_device("cuDeviceGetUuid", device, &found) : null_argument("cuDeviceGetUuid");
     if (error == cudaSuccess) {
@@ -113,7 +113,7 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
 {
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error =
         bytes ? get_device("cuDeviceTotalMem", device, &found) : null_argument("cuDeviceTotalMem");
     if (error == cudaSuccess) {
@@ -125,7 +125,7 @@ CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device)
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
 {
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error = value ? get_device("cuDeviceGetAttribute", device, &found)
                               : null_argument("cuDeviceGetAttribute");
     if (error == cudaSuccess && !vgpu_attribute(found, (int)attribute, value)) {
@@ -198,7 +198,7 @@ static struct vgpu_device *device_of(CUcontext context)
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error = context ? get_device("cuDevicePrimaryCtxRetain", device, &found)
                                 : null_argument("cuDevicePrimaryCtxRetain");
     if (error == cudaSuccess) {
@@ -211,7 +211,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 {
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error = get_device("cuDevicePrimaryCtxRelease", device, &found);
     if (error == cudaSuccess) {
         unsigned uses = atomic_load(&primary_uses[device]);
@@ -229,7 +229,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device)
 CUresult cuDevicePrimaryCtxReset(CUdevice device)
 {
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error = get_device("cuDevicePrimaryCtxReset", device, &found);
     if (error == cudaSuccess) {
         struct vgpu_device *current = vgpu_current_device();
@@ -243,7 +243,7 @@ CUresult cuDevicePrimaryCtxReset(CUdevice device)
 CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
 {
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error = get_device("cuDevicePrimaryCtxSetFlags", device, &found);
     if (error == cudaSuccess) {
         error = cudaInitDevice(device, flags, cudaInitDeviceFlagsAreValid);
@@ -254,7 +254,7 @@ CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
 {
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error = flags && active ? get_device("cuDevicePrimaryCtxGetState", device, &found)
                                         : null_argument("cuDevicePrimaryCtxGetState");
     if (error == cudaSuccess) {
@@ -294,7 +294,7 @@ CUresult cuCtxCreate(CUcontext *context, CUctxCreateParams *parameters, unsigned
                      CUdevice device)
 {
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     cudaError_t error =
         context ? get_device("cuCtxCreate", device, &found) : null_argument("cuCtxCreate");
     if (error == cudaSuccess && (parameters || (flags & ~(unsigned)CU_CTX_FLAGS_MASK))) {

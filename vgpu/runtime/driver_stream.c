@@ -182,6 +182,7 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument)
     return vgpu_driver_end(before, cudaLaunchHostFunc(stream, function, argument));
 }
 
+// NOLINTNEXTLINE(readability-function-size): CUDA's parameters
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                         unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                         unsigned int block_z, unsigned int shared_bytes, CUstream stream,

@@ -15,6 +15,7 @@ struct row {
 };
 
 // The name as text is taken before cuda.h's macros replace it by that of a generation.
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name
 #define ROW(name, since)                                                                           \
     {                                                                                              \
 #name, (void *)name, since                                                                 \

@@ -57,7 +57,7 @@ void vgpu_say(const char *format, ...)
     va_end(arguments);
 }
 
-cudaError_t vgpu_fail(cudaError_t error, const char *format, ...)
+cudaError_t(vgpu_fail)(cudaError_t error, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);

@@ -12,6 +12,9 @@
 // wrong, the value, what would be right.
 cudaError_t vgpu_fail(cudaError_t error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+#ifdef __clang_analyzer__ // which does not look into error.c: the result is the first argument
+#define vgpu_fail(error, ...) ((vgpu_fail)((error), __VA_ARGS__), (error))
+#endif
 // The text of the calling thread's last failure, "" if none.
 const char *vgpu_last_error_text(void);
 

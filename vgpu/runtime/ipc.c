@@ -70,7 +70,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer)
 static cudaError_t open_handle(const struct handle *handle, struct opened **out)
 {
     static const char *const function = "cudaIpcOpenMemHandle";
-    struct vgpu_backing *backing;
+    struct vgpu_backing *backing = NULL;
     cudaError_t error =
         vgpu_backing_open(function, handle->pid, handle->fd, handle->inode, handle->key, &backing);
     if (error != cudaSuccess) {
@@ -161,7 +161,7 @@ cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsi
     struct opened *opened = NULL;
     vgpu_memory_lock();
     error = open_handle(&wanted, &opened);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess && opened) {
         *pointer = (void *)opened->mapping.base;
     }
     vgpu_memory_unlock();

@@ -84,6 +84,46 @@ void vgpu_machine_uuid(unsigned char uuid[16], const char *machine, int number)
     uuid[8] = (unsigned char)((uuid[8] & 0x3f) | 0x80);
 }
 
+// Reads one hexadecimal field of at most `digits` digits; NULL where there is none.
+static const char *read_field(const char *text, int digits, long *value)
+{
+    int count = 0;
+    *value = 0;
+    while (count < digits && isxdigit((unsigned char)*text)) {
+        int digit = tolower((unsigned char)*text);
+        *value = *value * 16 + (isdigit(digit) ? digit - '0' : digit - 'a' + 10);
+        text++;
+        count++;
+    }
+    return count > 0 ? text : NULL;
+}
+
+bool vgpu_machine_busid(const char *text, long *busid_out)
+{
+    long field[3];
+    int count = 0;
+    const char *at = text;
+    do {
+        at = read_field(count > 0 ? at + 1 : at, 8, &field[count]);
+        count++;
+    } while (at && *at == ':' && count < 3);
+    if (!at || count < 2) {
+        return false;
+    }
+    long function = 0;
+    if (*at == '.') {
+        at = read_field(at + 1, 1, &function);
+    }
+    long domain = count == 3 ? field[0] : 0;
+    long bus = field[count - 2];
+    long device = field[count - 1];
+    if (!at || *at || domain > 0xffff || bus > 0xff || device > 31 || function > 7) {
+        return false;
+    }
+    *busid_out = domain << 16 | bus << 8 | device << 3 | function;
+    return true;
+}
+
 bool vgpu_machine_builtin(struct vgpu_machine *machine, const char *name)
 {
     const struct builtin *found = NULL;
@@ -96,12 +136,12 @@ bool vgpu_machine_builtin(struct vgpu_machine *machine, const char *name)
         return false;
     }
     memset(machine, 0, sizeof(*machine));
-    snprintf(machine->name, sizeof(machine->name), "%s", name);
+    (void)snprintf(machine->name, sizeof(machine->name), "%s", name);
     machine->device_count = found->device_count;
     uint64_t all = (1ull << found->device_count) - 1;
     for (int i = 0; i < found->device_count; i++) {
         struct vgpu_device_info *info = &machine->device[i];
-        snprintf(info->name, sizeof(info->name), "%s", found->device_name);
+        (void)snprintf(info->name, sizeof(info->name), "%s", found->device_name);
         vgpu_machine_uuid(info->uuid, found->name, i);
         info->pci_bus = found->bus[i];
         info->major = found->major;
@@ -127,6 +167,23 @@ static void format_uuid(const unsigned char uuid[16], char text[48])
     }
 }
 
+// The one device whose uuid begins with `prefix`, or -1.
+static int find_uuid(const struct vgpu_machine *machine, const char *prefix, size_t length)
+{
+    int found = -1;
+    for (int i = 0; i < machine->device_count; i++) {
+        char text[48];
+        format_uuid(machine->device[i].uuid, text);
+        if (length <= strlen(text) && strncasecmp(prefix, text, length) == 0) {
+            if (found >= 0) {
+                return -1; // ambiguous
+            }
+            found = i;
+        }
+    }
+    return found;
+}
+
 // The device that one entry names, or -1. An entry is an index or an unambiguous prefix of a uuid.
 static int find_visible(const struct vgpu_machine *machine, const char *entry, size_t length)
 {
@@ -141,18 +198,7 @@ static int find_visible(const struct vgpu_machine *machine, const char *entry, s
         return -1;
     }
     if (length >= 4 && strncasecmp(entry, "GPU-", 4) == 0) {
-        int found = -1;
-        for (int i = 0; i < machine->device_count; i++) {
-            char text[48];
-            format_uuid(machine->device[i].uuid, text);
-            if (length <= strlen(text) && strncasecmp(entry, text, length) == 0) {
-                if (found >= 0) {
-                    return -1; // ambiguous
-                }
-                found = i;
-            }
-        }
-        return found;
+        return find_uuid(machine, entry, length);
     }
     int value = 0;
     for (size_t i = 0; i < length; i++) {
@@ -201,18 +247,18 @@ static char *read_file(struct vgpu_machine *machine, const char *path, size_t *l
 {
     FILE *file = fopen(path, "rb");
     if (!file) {
-        snprintf(machine->error, sizeof(machine->error), "%.200s: %s", path, strerror(errno));
+        (void)snprintf(machine->error, sizeof(machine->error), "%.200s: %m", path);
         return NULL;
     }
     char *text = malloc(MAX_FILE_BYTES + 1);
     size_t length = text ? fread(text, 1, MAX_FILE_BYTES + 1, file) : 0;
     bool failed = ferror(file) != 0;
-    fclose(file);
+    (void)fclose(file);
     if (!text || failed || length > MAX_FILE_BYTES) {
-        snprintf(machine->error, sizeof(machine->error), "%.200s: %s", path,
-                 !text    ? "no memory to read it"
-                 : failed ? "cannot be read"
-                          : "is longer than 4 MiB");
+        (void)snprintf(machine->error, sizeof(machine->error), "%.200s: %s", path,
+                       !text    ? "no memory to read it"
+                       : failed ? "cannot be read"
+                                : "is longer than 4 MiB");
         free(text);
         return NULL;
     }
@@ -222,7 +268,7 @@ static char *read_file(struct vgpu_machine *machine, const char *path, size_t *l
 
 static void choose_machine(void)
 {
-    const char *name = getenv("VGPU_MACHINE");
+    const char *name = getenv("VGPU_MACHINE"); // NOLINT(concurrency-mt-unsafe)
     if (!name || !*name) {
         name = "dgx-h100";
     }
@@ -235,17 +281,18 @@ static void choose_machine(void)
                 free(text);
             }
         } else {
-            snprintf(chosen.error, sizeof(chosen.error),
-                     "VGPU_MACHINE is \"%.100s\"; it must be dgx-h100, hgx-a100, pcie-4, none or "
-                     "the path of a topology file (*.xml)",
-                     name);
+            (void)snprintf(
+                chosen.error, sizeof(chosen.error),
+                "VGPU_MACHINE is \"%.100s\"; it must be dgx-h100, hgx-a100, pcie-4, none or "
+                "the path of a topology file (*.xml)",
+                name);
         }
     }
     if (chosen.error[0]) {
         chosen.device_count = 0;
-        fprintf(stderr, "vgpu: %s\n", chosen.error);
+        (void)fprintf(stderr, "vgpu: %s\n", chosen.error);
     }
-    vgpu_machine_filter(&chosen, getenv("CUDA_VISIBLE_DEVICES"));
+    vgpu_machine_filter(&chosen, getenv("CUDA_VISIBLE_DEVICES")); // NOLINT(concurrency-mt-unsafe)
 }
 
 const struct vgpu_machine *vgpu_machine(void)

@@ -31,6 +31,10 @@ bool vgpu_machine_parse(struct vgpu_machine *machine, const char *text, size_t l
 // up to the first invalid entry; none where one is listed twice. NULL keeps all.
 void vgpu_machine_filter(struct vgpu_machine *machine, const char *visible);
 
+// Reads "[domain:]bus:device[.function]" (hexadecimal) into *busid_out as
+// domain << 16 | bus << 8 | device << 3 | function. False where `text` is anything else.
+bool vgpu_machine_busid(const char *text, long *busid_out);
+
 // Makes a uuid that is the same in every process from two names and a number.
 void vgpu_machine_uuid(unsigned char uuid[16], const char *machine, int number);
 

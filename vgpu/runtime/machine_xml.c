@@ -58,9 +58,10 @@ static bool mistake(struct parser *p, const char *format, ...)
     char text[320];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
+    (void)vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    snprintf(p->machine->error, sizeof(p->machine->error), "%.120s:%d: %s", p->name, p->line, text);
+    (void)snprintf(p->machine->error, sizeof(p->machine->error), "%.120s:%d: %s", p->name, p->line,
+                   text);
     return false;
 }
 
@@ -261,7 +262,7 @@ static bool number_of(struct parser *p, const char *name, long low, long high, l
         return fallback >= 0 || mistake(p, "<%s> has no %s", p->element.name, name);
     }
     char *rest;
-    long value = strtol(text, &rest, 10);
+    long value = strtol(text, &rest, 10); // too large is LONG_MAX, and refused
     if (!isdigit((unsigned char)text[0]) || *rest || value < low || value > high) {
         return mistake(p, "%s is \"%.40s\"; it must be a number from %ld to %ld", name, text, low,
                        high);
@@ -293,13 +294,10 @@ static bool memory_of(struct parser *p, size_t *out)
 
 static bool parse_busid(struct parser *p, const char *text, long *out)
 {
-    unsigned domain, bus, device, function;
-    int used = 0;
-    if (sscanf(text, "%4x:%2x:%2x.%1x%n", &domain, &bus, &device, &function, &used) != 4 ||
-        text[used] || device > 31 || function > 7) {
+    bool full = strchr(text, ':') != strrchr(text, ':') && strchr(text, '.');
+    if (!full || !vgpu_machine_busid(text, out)) {
         return mistake(p, "\"%.40s\" is not a PCI address (like 0000:1b:00.0)", text);
     }
-    *out = ((long)domain << 16) | ((long)bus << 8) | ((long)device << 3) | (long)function;
     return true;
 }
 
@@ -313,7 +311,10 @@ static bool start_gpu(struct parser *p)
 {
     struct vgpu_machine *machine = p->machine;
     int index = machine->device_count;
-    long dev, sm, multiprocessors, multicast;
+    long dev = 0;
+    long sm = 0;
+    long multiprocessors = 0;
+    long multicast = 0;
     if (index == VGPU_MAX_DEVICES) {
         return mistake(p, "more than %d GPUs", VGPU_MAX_DEVICES);
     }
@@ -338,9 +339,9 @@ static bool start_gpu(struct parser *p)
     p->multicast_given[index] = multicast != 2;
     const char *name = value_of(&p->element, "name");
     if (name) {
-        snprintf(info->name, sizeof(info->name), "%s", name);
+        (void)snprintf(info->name, sizeof(info->name), "%s", name);
     } else {
-        snprintf(info->name, sizeof(info->name), "tutti virtual GPU sm_%ld", sm);
+        (void)snprintf(info->name, sizeof(info->name), "tutti virtual GPU sm_%ld", sm);
     }
     for (int i = 0; i < index; i++) {
         if (p->dev[i] == dev || busid_of(&machine->device[i]) == busid_of(info)) {
@@ -402,7 +403,7 @@ static bool start_element(struct parser *p)
     } else if (strcmp(e->name, "nvlink") == 0 && !add_link(p)) {
         return false;
     }
-    snprintf(p->open[p->depth], MAX_NAME, "%s", e->name);
+    (void)snprintf(p->open[p->depth], MAX_NAME, "%s", e->name);
     p->busid[p->depth++] = busid;
     return true;
 }
@@ -422,43 +423,48 @@ static bool end_element(struct parser *p)
     return true;
 }
 
-static bool read_document(struct parser *p)
+// Skips what stands between elements; false: a mistake.
+static bool skip_between(struct parser *p)
 {
-    bool seen = false;
     for (;;) {
         skip_space(p);
-        if (p->at >= p->end) {
-            break;
-        }
         if (looking_at(p, "<!--")) {
             advance(p, 4);
             if (!skip_past(p, "-->", "a comment")) {
                 return false;
             }
-            continue;
-        }
-        if (looking_at(p, "<?")) {
+        } else if (looking_at(p, "<?")) {
             if (!skip_past(p, "?>", "a declaration")) {
                 return false;
             }
-            continue;
-        }
-        if (peek(p) != '<') {
+        } else if (p->at < p->end && peek(p) != '<') {
             return mistake(p, "text between elements");
+        } else {
+            return true;
         }
+    }
+}
+
+static bool read_document(struct parser *p)
+{
+    bool seen = false;
+    if (!skip_between(p)) {
+        return false;
+    }
+    while (p->at < p->end) {
         if (seen && p->depth == 0) {
             return mistake(p, "a second outermost element");
         }
-        if (!read_element(p)) {
-            return false;
-        }
-        if (!p->element.closing && !start_element(p)) {
+        if (!read_element(p) || (!p->element.closing && !start_element(p))) {
             return false;
         }
         if ((p->element.closing || p->element.self_closing) && !end_element(p)) {
             return false;
         }
         seen = true;
+        if (!skip_between(p)) {
+            return false;
+        }
     }
     if (p->depth > 0) {
         return mistake(p, "the file ends inside <%s>", p->open[p->depth - 1]);
@@ -514,10 +520,11 @@ bool vgpu_machine_parse(struct vgpu_machine *machine, const char *text, size_t l
     memset(machine, 0, sizeof(*machine));
     struct parser *p = calloc(1, sizeof(*p));
     if (!p) {
-        snprintf(machine->error, sizeof(machine->error), "%.120s: no memory to read it", name);
+        (void)snprintf(machine->error, sizeof(machine->error), "%.120s: no memory to read it",
+                       name);
         return false;
     }
-    snprintf(machine->name, sizeof(machine->name), "%s", name);
+    (void)snprintf(machine->name, sizeof(machine->name), "%s", name);
     p->name = name;
     p->at = text;
     p->end = text + length;

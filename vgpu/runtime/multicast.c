@@ -46,8 +46,8 @@ static cudaError_t control_lock(const char *function, struct vgpu_multicast *mul
         }
         sleep_us(50);
     }
-    return vgpu_fail(cudaErrorSystemNotReady, "%s: the multicast object cannot be locked: %s",
-                     function, strerror(errno));
+    return vgpu_fail(cudaErrorSystemNotReady, "%s: the multicast object cannot be locked: %m",
+                     function);
 }
 
 static void control_unlock(struct vgpu_multicast *multicast)
@@ -132,7 +132,7 @@ static cudaError_t create(CUmemGenericAllocationHandle *handle, const CUmulticas
         .object_bytes = p->size,
         .handle_types = (uint32_t)p->handleTypes,
     };
-    struct vgpu_backing *backing;
+    struct vgpu_backing *backing = NULL;
     error = vgpu_backing_create(function, "vgpu-multicast", &label, -1, &backing);
     if (error != cudaSuccess) {
         return error;
@@ -199,7 +199,7 @@ static cudaError_t add_device(CUmemGenericAllocationHandle handle, int ordinal)
 {
     static const char *const function = "cuMulticastAddDevice";
     struct vgpu_multicast *multicast = NULL;
-    struct vgpu_device *device;
+    struct vgpu_device *device = NULL;
     cudaError_t error = get(function, handle, &multicast);
     if (error == cudaSuccess) {
         error = vgpu_device_get(function, ordinal, &device);
@@ -512,29 +512,28 @@ static struct vgpu_bound **find_bound(struct vgpu_multicast *multicast, const un
     return found;
 }
 
-CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice ordinal,
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device,
                            size_t multicast_offset, size_t bytes)
 {
     static const char *const function = "cuMulticastUnbind";
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_multicast *multicast = NULL;
-    struct vgpu_device *device;
+    struct vgpu_multicast *object = NULL;
+    struct vgpu_device *owner = NULL;
     vgpu_memory_lock();
-    cudaError_t error = get(function, handle, &multicast);
+    cudaError_t error = get(function, multicast, &object);
     if (error == cudaSuccess) {
-        error = vgpu_device_get(function, ordinal, &device);
+        error = vgpu_device_get(function, device, &owner);
     }
     if (error == cudaSuccess) {
-        struct vgpu_bound **link =
-            find_bound(multicast, device->info.uuid, multicast_offset, bytes);
+        struct vgpu_bound **link = find_bound(object, owner->info.uuid, multicast_offset, bytes);
         if (link) {
-            unbind(multicast, link);
+            unbind(object, link);
             vgpu_multimem_forget();
         } else {
             error = vgpu_fail(cudaErrorInvalidValue,
                               "%s: this process has bound no memory of device %d with %zu bytes at "
                               "offset %zu",
-                              function, ordinal, bytes, multicast_offset);
+                              function, device, bytes, multicast_offset);
         }
     }
     vgpu_memory_unlock();

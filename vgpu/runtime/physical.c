@@ -28,11 +28,11 @@ struct vgpu_physical *vgpu_physical_add(struct vgpu_backing *backing, size_t byt
     }
     if (index == slot_count) {
         size_t count = slot_count ? 2 * slot_count : FIRST_SLOTS;
-        struct vgpu_physical **larger = realloc(slots, count * sizeof(slots[0]));
+        struct vgpu_physical **larger = realloc(slots, count * sizeof(void *));
         if (!larger) {
             return NULL;
         }
-        memset(larger + slot_count, 0, (count - slot_count) * sizeof(slots[0]));
+        memset(larger + slot_count, 0, (count - slot_count) * sizeof(void *));
         slots = larger;
         slot_count = count;
     }
@@ -145,7 +145,7 @@ static cudaError_t create(CUmemGenericAllocationHandle *handle, size_t bytes,
                           const CUmemAllocationProp *properties, unsigned long long flags)
 {
     static const char *const function = "cuMemCreate";
-    struct vgpu_device *device;
+    struct vgpu_device *device = NULL;
     if (!handle || flags != 0) {
         return vgpu_fail(cudaErrorInvalidValue, "%s: result at %p, flags 0x%llx (they must be 0)",
                          function, (void *)handle, flags);
@@ -174,7 +174,7 @@ static cudaError_t create(CUmemGenericAllocationHandle *handle, size_t bytes,
     if (device) {
         memcpy(label.uuid, device->info.uuid, sizeof(label.uuid));
     }
-    struct vgpu_backing *backing;
+    struct vgpu_backing *backing = NULL;
     error = vgpu_backing_create(function, "vgpu-virtual-memory", &label,
                                 device ? device->ordinal : -1, &backing);
     if (error != cudaSuccess) {
@@ -250,7 +250,7 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 {
     static const char *const function = "cuMemGetAllocationGranularity";
     cudaError_t before = vgpu_driver_begin();
-    struct vgpu_device *device;
+    struct vgpu_device *device = NULL;
     cudaError_t error = check_properties(function, properties, &device);
     if (error == cudaSuccess && (!granularity || (unsigned)option > 1)) {
         error = vgpu_fail(cudaErrorInvalidValue, "%s: result at %p, option %d", function,

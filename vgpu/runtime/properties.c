@@ -143,7 +143,7 @@ bool vgpu_attribute(const struct vgpu_device *device, int attribute, int *value)
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     if (!value) {
         return vgpu_fail(cudaErrorInvalidValue, "cudaDeviceGetAttribute: value is NULL");
     }
@@ -230,7 +230,7 @@ static void fill_abilities(struct cudaDeviceProp *p, const struct vgpu_device *d
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
-    struct vgpu_device *found;
+    struct vgpu_device *found = NULL;
     if (!properties) {
         return vgpu_fail(cudaErrorInvalidValue, "cudaGetDeviceProperties: properties is NULL");
     }
@@ -257,8 +257,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribute, int source,
                                       int destination)
 {
-    struct vgpu_device *a;
-    struct vgpu_device *b;
+    struct vgpu_device *a = NULL;
+    struct vgpu_device *b = NULL;
     if (!value) {
         return vgpu_fail(cudaErrorInvalidValue, "cudaDeviceGetP2PAttribute: value is NULL");
     }

@@ -130,7 +130,7 @@ static cudaError_t borrow(struct vgpu_multicast *multicast, const struct seen *s
     if (!borrowed) {
         return vgpu_fail_limit(function, "no memory for bookkeeping", ENOMEM);
     }
-    struct vgpu_backing *backing;
+    struct vgpu_backing *backing = NULL;
     cudaError_t error =
         vgpu_backing_open(function, seen->pid, seen->fd, seen->inode, seen->key, &backing);
     if (error != cudaSuccess) {
@@ -180,11 +180,13 @@ static cudaError_t make_piece(struct vgpu_multicast *multicast, const struct see
     int count = multicast->device_count;
     struct vgpu_resolved *piece =
         allocate_constant(sizeof(*piece) + (size_t)count * (sizeof(char *) + sizeof(int)));
+    if (!piece) {
+        constant_is_written();
+        return vgpu_fail_limit("multimem access", "no memory for bookkeeping", ENOMEM);
+    }
     char **member = (char **)(piece + 1);
     int *device = (int *)(member + count);
-    cudaError_t error =
-        piece ? cudaSuccess
-              : vgpu_fail_limit("multimem access", "no memory for bookkeeping", ENOMEM);
+    cudaError_t error = cudaSuccess;
     for (int i = 0; error == cudaSuccess && i < count; i++) {
         size_t offset = seen[i].memory_offset + (low - seen[i].offset);
         struct vgpu_mapping *mapping = find_mapping(seen[i].inode, seen[i].key, offset, high - low);

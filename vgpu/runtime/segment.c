@@ -50,8 +50,10 @@ static struct vgpu_segment *segments[VGPU_MAX_DEVICES];
 static size_t empty_bytes[VGPU_MAX_DEVICES];
 
 // Present when the program is built with AddressSanitizer: bytes outside blocks are then errors.
+// NOLINTBEGIN(bugprone-reserved-identifier): the sanitizer's names
 extern void __asan_poison_memory_region(void const volatile *, size_t) __attribute__((weak));
 extern void __asan_unpoison_memory_region(void const volatile *, size_t) __attribute__((weak));
+// NOLINTEND(bugprone-reserved-identifier)
 
 static void poison(const void *address, size_t bytes)
 {
@@ -291,7 +293,7 @@ static cudaError_t allocate(const char *function, struct vgpu_device *device, si
     struct vgpu_block *block = find_free(device->ordinal, bytes, align);
     if (!block) {
         error = create_segment(function, device, bytes, &block);
-        if (error != cudaSuccess) {
+        if (error != cudaSuccess || !block) {
             goto undo_budget;
         }
     }
@@ -343,7 +345,7 @@ cudaError_t vgpu_block_allocate(const char *function, struct vgpu_device *device
     struct vgpu_block *block = NULL;
     vgpu_memory_lock();
     cudaError_t error = allocate(function, device, bytes, kind, &block);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess && block) {
         *out = (void *)block->mapping.base;
     }
     vgpu_memory_unlock();

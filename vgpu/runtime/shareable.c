@@ -65,7 +65,7 @@ static cudaError_t import_handle(CUmemGenericAllocationHandle *handle, void *sha
         return vgpu_device_ready(NULL);
     }
     int fd = (int)(intptr_t)shareable;
-    struct vgpu_backing *backing;
+    struct vgpu_backing *backing = NULL;
     cudaError_t error = vgpu_backing_import(function, fd, &backing);
     if (error != cudaSuccess) {
         return error;

@@ -42,7 +42,7 @@ static struct table *my_table(void)
     if (!mine) {
         struct table *table = calloc(1, sizeof(*table));
         if (!table) {
-            fprintf(stderr, "vgpu: no memory to count in\n");
+            (void)fprintf(stderr, "vgpu: no memory to count in\n");
             abort(); // counts that are not exact are worse than none
         }
         table->next = atomic_load(&tables);
@@ -255,7 +255,7 @@ uint64_t vgpuStatsLink(int from, int to)
 
 __attribute__((constructor)) static void start_if_asked(void)
 {
-    const char *text = getenv("VGPU_STATS");
+    const char *text = getenv("VGPU_STATS"); // NOLINT(concurrency-mt-unsafe)
     if (text && strcmp(text, "1") == 0) {
         vgpuStatsStart();
     }
@@ -263,20 +263,20 @@ __attribute__((constructor)) static void start_if_asked(void)
 
 __attribute__((destructor)) static void print_if_asked(void)
 {
-    const char *text = getenv("VGPU_STATS");
+    const char *text = getenv("VGPU_STATS"); // NOLINT(concurrency-mt-unsafe)
     if (!text || strcmp(text, "1") != 0) {
         return;
     }
     struct vgpu_device_stats stats[VGPU_MAX_DEVICES];
     int count = vgpuStatsRead(stats, VGPU_MAX_DEVICES);
-    fprintf(stderr, "device       bytes in      bytes out    bytes local multimem loads "
-                    "multimem stores     barriers  launches\n");
+    (void)fprintf(stderr, "device       bytes in      bytes out    bytes local multimem loads "
+                          "multimem stores     barriers  launches\n");
     for (int i = 0; i < count; i++) {
-        fprintf(stderr, "%6d %14llu %14llu %14llu %14llu %15llu %12llu %9llu\n", i,
-                (unsigned long long)stats[i].bytes_in, (unsigned long long)stats[i].bytes_out,
-                (unsigned long long)stats[i].bytes_local,
-                (unsigned long long)stats[i].multimem_loads,
-                (unsigned long long)stats[i].multimem_stores, (unsigned long long)stats[i].barriers,
-                (unsigned long long)stats[i].launches);
+        (void)fprintf(stderr, "%6d %14llu %14llu %14llu %14llu %15llu %12llu %9llu\n", i,
+                      (unsigned long long)stats[i].bytes_in, (unsigned long long)stats[i].bytes_out,
+                      (unsigned long long)stats[i].bytes_local,
+                      (unsigned long long)stats[i].multimem_loads,
+                      (unsigned long long)stats[i].multimem_stores,
+                      (unsigned long long)stats[i].barriers, (unsigned long long)stats[i].launches);
     }
 }

@@ -95,7 +95,7 @@ void vgpu_register_symbol(const struct vgpu_symbol *symbol)
         struct entry *entry = calloc(1, sizeof(*entry));
         struct table *table = entry ? table_with_room() : NULL;
         if (!table) {
-            fprintf(stderr, "vgpu: no memory to register the variable %s\n", symbol->name);
+            (void)fprintf(stderr, "vgpu: no memory to register the variable %s\n", symbol->name);
             abort(); // before main: there is nobody to report to
         }
         entry->symbol = symbol;
@@ -137,7 +137,7 @@ void *vgpu_symbol_address(void *host_image)
         return host_image;
     }
     struct entry *entry = find(host_image);
-    void *copy;
+    void *copy = NULL;
     if (!entry) {
         vgpu_fault(cudaErrorInvalidSymbol, "a variable at %p is not registered", host_image);
     }
@@ -184,8 +184,8 @@ static cudaError_t locate(const char *function, const void *symbol, struct entry
 
 cudaError_t cudaGetSymbolAddress(void **pointer, const void *symbol)
 {
-    struct entry *entry;
-    void *copy;
+    struct entry *entry = NULL;
+    void *copy = NULL;
     if (!pointer) {
         return vgpu_fail(cudaErrorInvalidValue, "cudaGetSymbolAddress: pointer is NULL");
     }
@@ -216,8 +216,8 @@ cudaError_t cudaGetSymbolSize(size_t *bytes, const void *symbol)
 static cudaError_t locate_part(const char *function, const void *symbol, size_t offset,
                                size_t bytes, char **out)
 {
-    struct entry *entry;
-    void *copy;
+    struct entry *entry = NULL;
+    void *copy = NULL;
     cudaError_t error = locate(function, symbol, &entry, &copy);
     if (error != cudaSuccess) {
         return error;
@@ -240,7 +240,7 @@ struct part {
 static cudaError_t copy_to(const char *function, struct part part, const void *source,
                            enum cudaMemcpyKind kind, cudaStream_t stream, bool wait)
 {
-    char *place;
+    char *place = NULL;
     cudaError_t error = locate_part(function, part.symbol, part.offset, part.bytes, &place);
     if (error != cudaSuccess) {
         return error;
@@ -251,7 +251,7 @@ static cudaError_t copy_to(const char *function, struct part part, const void *s
 static cudaError_t copy_from(const char *function, void *destination, struct part part,
                              enum cudaMemcpyKind kind, cudaStream_t stream, bool wait)
 {
-    char *place;
+    char *place = NULL;
     cudaError_t error = locate_part(function, part.symbol, part.offset, part.bytes, &place);
     if (error != cudaSuccess) {
         return error;

@@ -26,7 +26,7 @@ struct piece {
 
 // Mappings that are only there to be given up: at the process's limit of mappings even unmapping,
 // which replaces one mapping by another, would fail. Under the memory lock.
-enum { SPARE_PAGES = 4 };
+static const size_t SPARE_PAGES = 4;
 static char *spare;
 
 static void keep_spare(void)
@@ -39,8 +39,9 @@ static void keep_spare(void)
     if (pages == MAP_FAILED) {
         return;
     }
-    for (int i = 0; i < SPARE_PAGES; i += 2) { // every other one readable: neighbours do not merge
-        (void)mprotect(pages + (size_t)i * VGPU_PAGE_BYTES, VGPU_PAGE_BYTES, PROT_READ);
+    for (size_t i = 0; i < SPARE_PAGES;
+         i += 2) { // every other one readable: neighbours do not merge
+        (void)mprotect(pages + i * VGPU_PAGE_BYTES, VGPU_PAGE_BYTES, PROT_READ);
     }
     spare = pages;
 }
@@ -293,7 +294,7 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t bytes)
 
 static cudaError_t check_descriptor(const char *function, const CUmemAccessDesc *access)
 {
-    struct vgpu_device *device;
+    struct vgpu_device *device = NULL;
     if (access->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
         access->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
         access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
