@@ -203,6 +203,7 @@ const char *tt_thread_error(void)
 
 void tt_restore_error(const char *text)
 {
+    snprintf(thread_error, sizeof thread_error, "%s", text);
     store_error(text);
 }
 

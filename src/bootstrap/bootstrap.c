@@ -16,6 +16,7 @@
 #include <sodium.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,19 @@ static ncclResult_t expect_frame(struct tt_bootstrap *b, enum tt_frame_kind kind
     }
 }
 
+// Best effort: one attempt, what does not fit into the socket's buffer is lost with the connection.
+static void send_last(struct tt_bootstrap *b, enum tt_frame_kind kind, const char *text)
+{
+    unsigned char frame[1024];
+    size_t bytes = strnlen(text, 500);
+    if (b->fd < 0 || b->broken != ncclSuccess) {
+        return;
+    }
+    tt_wire_seal(&b->session, kind, text, bytes, NULL, 0, frame);
+    ssize_t sent = send(b->fd, frame, tt_wire_frame_bytes(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)sent;
+}
+
 // ---- Ids
 // ------------------------------------------------------------------------------------------------------------
 
@@ -273,9 +287,10 @@ static ncclResult_t connect_to(struct tt_bootstrap *b, const struct tt_id *id)
 static ncclResult_t prove(struct tt_bootstrap *b)
 {
     struct tt_hello hello;
-    struct tt_answer answer;
+    struct tt_answer answer = {.magic = TT_WIRE_MAGIC};
     unsigned char proof[TT_PROOF_BYTES];
     uint64_t deadline = tt_now_ns() + (uint64_t)HANDSHAKE_MS * 1000000u;
+    TRY(send_all(b, &answer.magic, sizeof answer.magic, deadline));
     TRY(receive_all(b, &hello, sizeof hello, deadline));
     if (hello.magic != TT_WIRE_MAGIC) {
         return tt_fail(ncclSystemError,
@@ -283,7 +298,7 @@ static ncclResult_t prove(struct tt_bootstrap *b)
     }
     randombytes_buf(answer.nonce, sizeof answer.nonce);
     tt_wire_prove(b->secret, TT_ROLE_RANK, hello.nonce, answer.nonce, answer.proof);
-    TRY(send_all(b, &answer, sizeof answer, deadline));
+    TRY(send_all(b, answer.nonce, sizeof answer - offsetof(struct tt_answer, nonce), deadline));
     TRY(receive_all(b, proof, sizeof proof, deadline));
     if (!tt_wire_check(b->secret, TT_ROLE_ROOT, hello.nonce, answer.nonce, proof)) {
         return tt_fail(ncclSystemError,
@@ -318,10 +333,8 @@ static ncclResult_t enter(struct tt_bootstrap *b, const struct tt_id *id)
     }
 }
 
-static ncclResult_t join(struct tt_bootstrap *b, struct tt_id *id)
+static ncclResult_t send_claim(struct tt_bootstrap *b, enum tt_frame_kind kind, const char *text)
 {
-    unsigned char *body;
-    size_t bytes;
     struct tt_join claim = {.version = NCCL_VERSION_CODE * 100u + WIRE_REVISION,
                             .rank = b->rank,
                             .nranks = b->nranks,
@@ -329,11 +342,18 @@ static ncclResult_t join(struct tt_bootstrap *b, struct tt_id *id)
     if (gethostname(claim.host, sizeof claim.host - 1) != 0) {
         snprintf(claim.host, sizeof claim.host, "?");
     }
+    return send_frame(b, kind, &claim, sizeof claim, text, strnlen(text, 500));
+}
+
+static ncclResult_t join(struct tt_bootstrap *b, struct tt_id *id)
+{
+    unsigned char *body;
+    size_t bytes;
     if (id->root_at_rank_0 != 0 && b->rank == 0) {
         TRY(tt_root_start(&id->address, id->secret));
     }
     TRY(enter(b, id));
-    TRY(send_frame(b, TT_FRAME_JOIN, &claim, sizeof claim, NULL, 0));
+    TRY(send_claim(b, TT_FRAME_JOIN, ""));
     return expect_frame(b, TT_FRAME_READY, &body, &bytes);
 }
 
@@ -366,14 +386,24 @@ ncclResult_t tt_bootstrap_join(const ncclUniqueId *unique_id, int rank, int nran
     return ncclSuccess;
 }
 
-void tt_bootstrap_denounce(const ncclUniqueId *unique_id, int rank, int nranks)
+void tt_bootstrap_denounce(const ncclUniqueId *unique_id, int rank, int nranks, const char *text)
 {
     struct tt_id id;
-    struct tt_bootstrap *bootstrap = NULL;
-    if (tt_id_read(unique_id, &id) == ncclSuccess && id.root_at_rank_0 == 0 &&
-        tt_bootstrap_join(unique_id, rank, nranks, NULL, &bootstrap) == ncclSuccess) {
-        tt_bootstrap_leave(bootstrap);
+    struct tt_bootstrap b = {.fd = -1, .rank = rank, .nranks = nranks};
+    unsigned char *body;
+    size_t bytes;
+    if (sodium_init() < 0 || tt_id_read(unique_id, &id) != ncclSuccess || id.root_at_rank_0 != 0) {
+        return;
     }
+    memcpy(b.secret, id.secret, sizeof b.secret);
+    if (enter(&b, &id) == ncclSuccess && send_claim(&b, TT_FRAME_CANNOT, text) == ncclSuccess) {
+        (void)expect_frame(&b, TT_FRAME_ERROR, &body, &bytes); // the answer: it has been told
+    }
+    if (b.fd >= 0) {
+        close(b.fd);
+    }
+    free(b.frame);
+    sodium_memzero(&b, sizeof b);
     sodium_memzero(&id, sizeof id);
 }
 
@@ -435,19 +465,6 @@ ncclResult_t tt_bootstrap_barrier(struct tt_bootstrap *bootstrap)
 {
     char nothing;
     return tt_bootstrap_allgather(bootstrap, &nothing, 0);
-}
-
-// Best effort: one attempt, what does not fit into the socket's buffer is lost with the connection.
-static void send_last(struct tt_bootstrap *b, enum tt_frame_kind kind, const char *text)
-{
-    unsigned char frame[1024];
-    size_t bytes = strnlen(text, 500);
-    if (b->fd < 0 || b->broken != ncclSuccess) {
-        return;
-    }
-    tt_wire_seal(&b->session, kind, text, bytes, NULL, 0, frame);
-    ssize_t sent = send(b->fd, frame, tt_wire_frame_bytes(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)sent;
 }
 
 void tt_bootstrap_report_failure(struct tt_bootstrap *bootstrap, const char *text)

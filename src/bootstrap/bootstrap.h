@@ -31,9 +31,9 @@ ncclResult_t tt_bootstrap_barrier(struct tt_bootstrap *bootstrap);
 // Whether the communicator has been ended by a rank that failed or died: its error, else
 // ncclSuccess. Never blocks; any thread, also while another one is inside a call.
 ncclResult_t tt_bootstrap_look(struct tt_bootstrap *bootstrap);
-// Tells the ranks that wait for each other under this id that somebody claims an impossible rank;
-// fails on all of them.
-void tt_bootstrap_denounce(const ncclUniqueId *id, int rank, int nranks);
+// For a rank that cannot join (text says why) or that lies outside: tells the ranks that wait for
+// each other under this id, so that they fail instead of waiting. Bounded.
+void tt_bootstrap_denounce(const ncclUniqueId *id, int rank, int nranks, const char *text);
 // Tells the others that this rank failed, so that their pending calls end with "rank 2 failed:
 // text". Never blocks.
 void tt_bootstrap_report_failure(struct tt_bootstrap *bootstrap, const char *text);

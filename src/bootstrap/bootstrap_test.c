@@ -158,7 +158,7 @@ static void claim_outside(int rank, int size)
     ncclUniqueId id = share_id(rank);
     (void)size;
     if (rank == 1) {
-        tt_bootstrap_denounce(&id, 2, 2);
+        tt_bootstrap_denounce(&id, 2, 2, "");
     } else {
         join_fails(&id, 0, 2, ncclInvalidUsage, parts);
     }
@@ -169,6 +169,24 @@ static void rank_outside(void)
 {
     run_thread_ranks(2, claim_outside, 30);
     run_ranks(2, claim_outside, 30);
+}
+
+static void give_up_before(int rank, int size)
+{
+    static const char *const parts[] = {"rank 1 failed: it has no device", NULL};
+    ncclUniqueId id = share_id(rank);
+    if (rank == 1) {
+        tt_bootstrap_denounce(&id, rank, size, "it has no device");
+    } else {
+        join_fails(&id, rank, size, ncclRemoteError, parts);
+    }
+    ranks_barrier();
+}
+
+static void rank_that_cannot_join(void)
+{
+    run_thread_ranks(3, give_up_before, 30);
+    run_ranks(3, give_up_before, 30);
 }
 
 // ---- Missing, late and dead ranks
@@ -400,7 +418,7 @@ static void bad_ids(void)
     EXPECT_EQ(tt_bootstrap_join(&id, 0, 1, NULL, &b), ncclInvalidArgument);
     memset(&id, 0x5a, sizeof id);
     EXPECT_EQ(tt_bootstrap_join(&id, 0, 1, NULL, &b), ncclInvalidArgument);
-    tt_bootstrap_denounce(&id, 3, 2); // of no use, no harm
+    tt_bootstrap_denounce(&id, 3, 2, ""); // of no use, no harm
     // A right id with another secret: the root does not answer for it, the rank is not let in.
     EXPECT_OK(tt_bootstrap_make_id(&id));
     struct tt_id inside;
@@ -458,6 +476,7 @@ int main(void)
     RUN(same_rank_twice);
     RUN(different_sizes);
     RUN(rank_outside);
+    RUN(rank_that_cannot_join);
     RUN(missing_rank);
     RUN(late_ranks);
     RUN(dead_rank);

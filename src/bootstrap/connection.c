@@ -132,6 +132,13 @@ static enum tt_receive_result check_proof(struct tt_peer_connection *c, const un
 {
     struct tt_answer answer;
     enum tt_receive_result got = fill(c, sizeof answer);
+    if (c->in_bytes >= sizeof answer.magic) {
+        memcpy(&answer.magic, c->in, sizeof answer.magic);
+        if (answer.magic != TT_WIRE_MAGIC) {
+            *problem_out = "it does not speak this protocol";
+            return TT_RECEIVE_REFUSED;
+        }
+    }
     if (got != TT_RECEIVED_FRAME) {
         return got;
     }

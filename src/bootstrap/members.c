@@ -78,45 +78,55 @@ static bool may_join(const struct tt_root *root, const struct tt_join *join, cha
     return true;
 }
 
-static void take_join(struct tt_root *root, struct tt_peer_connection *connection,
-                      const unsigned char *body, size_t bytes)
+// Reads a claim and answers it where it cannot be looked at. False: that is all.
+static bool read_claim(struct tt_root *root, struct tt_peer_connection *connection,
+                       const unsigned char *body, size_t bytes)
 {
-    struct tt_join join;
-    char refusal[512];
-    if (bytes != sizeof join) {
+    struct tt_join *claim = &connection->claim;
+    if (bytes < sizeof *claim) {
         connection->closing = true;
-        return;
+        return false;
     }
-    memcpy(&join, body, sizeof join);
-    join.host[sizeof join.host - 1] = 0;
+    memcpy(claim, body, sizeof *claim);
+    claim->host[sizeof claim->host - 1] = 0;
     if (root->state == TT_ROOT_FINISHED) {
         fail_one(connection, root->finish_result, root->finish_text);
-        return;
+        return false;
     }
     if (root->state == TT_ROOT_RUNNING) {
         fail_one(connection, ncclInvalidUsage,
                  "this unique id is already used: make a new one for each communicator");
-        return;
+        return false;
     }
+    char refusal[512];
     root->first_join_ms = root->first_join_ms == 0 ? tt_root_now_ms() : root->first_join_ms;
-    connection->claim = join;
     connection->joined = true;
     root->stranger_count--;
-    if (!may_join(root, &join, refusal, sizeof refusal)) {
+    if (!may_join(root, claim, refusal, sizeof refusal)) {
         fail_all(root, ncclInvalidUsage, refusal);
+        return false;
+    }
+    return true;
+}
+
+static void take_join(struct tt_root *root, struct tt_peer_connection *connection,
+                      const unsigned char *body, size_t bytes)
+{
+    const struct tt_join *claim = &connection->claim;
+    if (!read_claim(root, connection, body, bytes)) {
         return;
     }
     if (root->nranks == 0) {
-        root->first_claim = join;
-        root->members = calloc((size_t)join.nranks, sizeof(struct tt_peer_connection *));
+        root->first_claim = *claim;
+        root->members = calloc((size_t)claim->nranks, sizeof(struct tt_peer_connection *));
         if (root->members == NULL) {
             fail_all(root, ncclSystemError, "the root has no memory for so many ranks");
             return;
         }
-        root->nranks = join.nranks;
+        root->nranks = claim->nranks;
     }
-    connection->rank = join.rank;
-    root->members[join.rank] = connection;
+    connection->rank = claim->rank;
+    root->members[claim->rank] = connection;
     root->present++;
     if (root->present == root->nranks) {
         root->state = TT_ROOT_RUNNING;
@@ -124,6 +134,16 @@ static void take_join(struct tt_root *root, struct tt_peer_connection *connectio
             tt_connection_send(root->members[r], TT_FRAME_READY, NULL, 0, NULL, 0);
         }
     }
+}
+
+// A member, or one that will never be one, failed: text, `bytes` bytes.
+static void take_failure(struct tt_root *root, const struct tt_peer_connection *connection,
+                         const unsigned char *text, size_t bytes)
+{
+    char line[600];
+    snprintf(line, sizeof line, "rank %d failed: %.*s", connection->claim.rank,
+             (int)(bytes < 500 ? bytes : 500), (const char *)text);
+    fail_all(root, ncclRemoteError, line);
 }
 
 // "3 of 800: 12, 77, 799"; long lists end in "...".
@@ -253,12 +273,14 @@ static void take_gather(struct tt_root *root, struct tt_peer_connection *connect
 void tt_members_take(struct tt_root *root, struct tt_peer_connection *connection,
                      enum tt_frame_kind kind, const unsigned char *body, size_t bytes)
 {
-    char text[600];
     if (!connection->joined) {
         if (kind == TT_FRAME_JOIN) {
             take_join(root, connection, body, bytes);
-        } else {
+        } else if (kind != TT_FRAME_CANNOT) {
             connection->closing = true;
+        } else if (read_claim(root, connection, body, bytes)) {
+            take_failure(root, connection, body + sizeof connection->claim,
+                         bytes - sizeof connection->claim);
         }
         return;
     }
@@ -267,9 +289,7 @@ void tt_members_take(struct tt_root *root, struct tt_peer_connection *connection
         take_gather(root, connection, body, bytes);
         break;
     case TT_FRAME_FAILED:
-        snprintf(text, sizeof text, "rank %d failed: %.*s", connection->claim.rank,
-                 (int)(bytes < 500 ? bytes : 500), (const char *)body);
-        fail_all(root, ncclRemoteError, text);
+        take_failure(root, connection, body, bytes);
         break;
     case TT_FRAME_LEAVE:
         connection->left = true;

@@ -1,11 +1,12 @@
 // Sealed frames over a socket: the handshake that proves the secret, and messages that nobody else
 // can read or forge.
 //
-// Handshake, after the connection: the root sends HELLO {magic, its nonce}; the rank answers {its
-// nonce, proof}; the root answers with its own proof. A proof is the keyed BLAKE2b hash of both
-// nonces and the prover's role under the id's secret. Two session keys, one per direction, come
-// from the same nonces. A frame is {length, sealed kind and body} under ChaCha20-Poly1305 with the
-// frame's number as nonce and the length as associated data.
+// Handshake, after the connection: the rank sends a magic number, so that a connection whose root
+// is gone breaks at once; the root sends HELLO {magic, its nonce}; the rank answers {its nonce,
+// proof}; the root answers with its own proof. A proof is the keyed BLAKE2b hash of both nonces and
+// the prover's role under the id's secret. Two session keys, one per direction, come from the same
+// nonces. A frame is {length, sealed kind and body} under ChaCha20-Poly1305 with the frame's number
+// as nonce and the length as associated data.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BOOTSTRAP_WIRE_H
 #define TT_BOOTSTRAP_WIRE_H
@@ -25,7 +26,7 @@ enum {
     TT_HEADER_BYTES = 4,
     TT_FRAME_LIMIT = 256 << 20, // longest body
 };
-#define TT_WIRE_MAGIC UINT64_C(0x31656c747474) // first bytes of HELLO
+#define TT_WIRE_MAGIC UINT64_C(0x31656c747474) // first bytes of both sides
 
 enum tt_role { TT_ROLE_RANK, TT_ROLE_ROOT };
 
@@ -37,6 +38,7 @@ enum tt_frame_kind {
     TT_FRAME_ERROR,  // root -> rank: i32 result, text. The communicator is finished
     TT_FRAME_NOTICE, // root -> rank 0: a text to print
     TT_FRAME_FAILED, // rank -> root: text
+    TT_FRAME_CANNOT, // instead of JOIN: struct tt_join, then the text why it will never come
     TT_FRAME_LEAVE,  // rank -> root: in good order
 };
 
@@ -51,6 +53,7 @@ struct tt_hello {
     unsigned char nonce[TT_NONCE_BYTES];
 };
 struct tt_answer {
+    uint64_t magic; // sent at once, the rest after HELLO
     unsigned char nonce[TT_NONCE_BYTES];
     unsigned char proof[TT_PROOF_BYTES];
 };

@@ -59,7 +59,7 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *call);
 ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id, int rank,
                           const ncclConfig_t *config, const char *call);
 // Ends an initialisation that its group dropped. argument: the job's.
-void tt_comm_give_up(struct ncclComm *comm, void *argument);
+void tt_comm_give_up(struct ncclComm *comm, const void *argument);
 // Frees all parts but windows. `kernels_may_run`: kernels may still read the abort flag.
 void tt_comm_free(struct ncclComm *comm, bool kernels_may_run);
 ncclResult_t tt_comm_finalize(struct ncclComm *comm);
@@ -79,8 +79,11 @@ ncclResult_t tt_config_read(const ncclConfig_t *config, const char *call, ncclCo
 // ------------------------------------------------------------------------------------------------------------
 // What this rank tells the others. The current device is the communicator's.
 ncclResult_t tt_peer_describe(int rank, struct tt_peer *out);
-// Fills host, process, LSA team and peer access from comm->peers. Collective.
-ncclResult_t tt_peers_arrange(struct ncclComm *comm);
+// Fills hosts, processes and the LSA team from what all ranks told. Local.
+void tt_peers_arrange(struct ncclComm *comm);
+// Fills peer_access. Collective, and the last step of init: a rank that comes so far cannot fail
+// any more.
+ncclResult_t tt_peers_agree(struct ncclComm *comm);
 
 // ---- handles.c: which handles are alive
 // ---------------------------------------------------------------------------------

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_RANKS = 1 << 18 };
+
 struct joining {
     ncclUniqueId id;
     ncclComm_t
@@ -57,8 +59,22 @@ static ncclResult_t join(struct ncclComm *comm, const ncclUniqueId *id)
     if (comm->name[0] == 0) {
         snprintf(comm->name, sizeof comm->name, "comm-%016llx", (unsigned long long)comm->hash);
     }
-    TRY(tt_peers_arrange(comm));
-    return tt_local_join(comm);
+    tt_peers_arrange(comm);
+    TRY(tt_local_join(comm));
+    return tt_peers_agree(comm);
+}
+
+// Tells the ranks that wait for this one that it will not come, and why: this thread's last
+// failure. Returns result.
+static ncclResult_t tell_others(const ncclUniqueId *id, int nranks, int rank, ncclResult_t result)
+{
+    char text[512];
+    if (nranks > 1) {
+        snprintf(text, sizeof text, "%s", tt_thread_error());
+        tt_bootstrap_denounce(id, rank, nranks, text);
+        tt_restore_error(text);
+    }
+    return result;
 }
 
 // The group's job. Runs in any thread with the communicator's device current.
@@ -76,7 +92,11 @@ static ncclResult_t join_job(struct ncclComm *comm, void *argument)
                comm->rank, comm->nranks, comm->lsa_rank, comm->lsa_size,
                (double)(tt_now_ns() - start) / 1e6);
     } else {
-        tt_bootstrap_report_failure(comm->bootstrap, tt_thread_error());
+        if (comm->bootstrap != NULL) {
+            tt_bootstrap_report_failure(comm->bootstrap, tt_thread_error());
+        } else if (result == ncclSystemError) { // perhaps nobody has heard of this rank
+            tell_others(&joining->id, comm->nranks, comm->rank, result);
+        }
         atomic_store(&comm->async_error, (int)result);
         atomic_store(&comm->state, TT_COMM_FAILED);
     }
@@ -91,9 +111,10 @@ static ncclResult_t join_job(struct ncclComm *comm, void *argument)
     return result;
 }
 
-void tt_comm_give_up(struct ncclComm *comm, void *argument)
+void tt_comm_give_up(struct ncclComm *comm, const void *argument)
 {
-    struct joining *joining = argument;
+    const struct joining *joining = argument;
+    tell_others(&joining->id, comm->nranks, comm->rank, ncclSuccess);
     atomic_fetch_sub(&comm->users, 1);
     if (tt_handle_remove(comm)) {
         *joining->user_comm = NULL;
@@ -115,11 +136,14 @@ static ncclResult_t check_arguments(ncclComm_t *comm_out, int nranks, const nccl
     if (nranks < 1) {
         return tt_fail(ncclInvalidArgument, "%s: nranks is %d, must be at least 1", call, nranks);
     }
+    if (nranks > MOST_RANKS) {
+        return tt_fail(ncclInvalidArgument, "%s: nranks is %d, at most %d are possible", call,
+                       nranks, MOST_RANKS);
+    }
     if (rank < 0 || rank >= nranks) {
-        tt_bootstrap_denounce(id, rank,
-                              nranks); // the others would wait for a rank that never comes
-        return tt_fail(ncclInvalidArgument, "%s: rank is %d, must be 0 to %d", call, rank,
-                       nranks - 1);
+        return tell_others(id, nranks, rank,
+                           tt_fail(ncclInvalidArgument, "%s: rank is %d, must be 0 to %d", call,
+                                   rank, nranks - 1));
     }
     return ncclSuccess;
 }
@@ -168,6 +192,9 @@ ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *
     ncclResult_t result = check_arguments(comm_out, nranks, id, rank, call);
     if (result == ncclSuccess) {
         result = allocate(nranks, rank, config, call, &comm);
+        if (result != ncclSuccess) {
+            tell_others(id, nranks, rank, result);
+        }
     }
     if (result != ncclSuccess) {
         return tt_group_latch(result);

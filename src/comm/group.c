@@ -99,7 +99,11 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
 {
     struct tt_job *job = calloc(1, sizeof *job + bytes);
     if (job == NULL) {
-        return tt_group_latch(tt_fail(ncclSystemError, "no memory for a call in a group"));
+        (void)tt_fail(ncclSystemError, "no memory for a call in a group");
+        if (stage == TT_GROUP_INIT) {
+            tt_comm_give_up(comm, argument);
+        }
+        return tt_group_latch(ncclSystemError);
     }
     job->comm = comm;
     job->device = comm->cuda_device;

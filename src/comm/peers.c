@@ -155,20 +155,24 @@ static bool can_access(const struct ncclComm *comm, const unsigned char *uuid)
     return true;
 }
 
-ncclResult_t tt_peers_arrange(struct ncclComm *comm)
+void tt_peers_arrange(struct ncclComm *comm)
 {
     number_peers(comm);
     tt_lsa_team(comm->peers, comm->nranks, comm->rank, (int)tt_param_int(TT_PARAM_LSA_TEAM_SIZE),
                 &comm->lsa_rank, &comm->lsa_size);
+}
+
+ncclResult_t tt_peers_agree(struct ncclComm *comm)
+{
     int first = comm->rank - comm->lsa_rank;
     unsigned char mine = 1;
-    for (int r = first; r < first + comm->lsa_size; r++) {
-        mine = mine && can_access(comm, comm->peers[r].gpu_uuid);
-    }
     unsigned char *all = malloc((size_t)comm->nranks);
     if (all == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
                        comm->nranks);
+    }
+    for (int r = first; r < first + comm->lsa_size; r++) {
+        mine = mine && can_access(comm, comm->peers[r].gpu_uuid);
     }
     all[comm->rank] = mine;
     ncclResult_t result = tt_bootstrap_allgather(comm->bootstrap, all, 1);
