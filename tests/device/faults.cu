@@ -55,7 +55,7 @@ __global__ void make_mistake(mistake which, ncclWindow_t window, ncclDevComm com
         break;
     }
     case PLAIN_ACCESS_TO_MULTICAST:
-        *(volatile int *)ncclGetLsaMultimemPointer(window, 0, comm) = 1;
+        *static_cast<int *>(ncclGetLsaMultimemPointer(window, 0, comm)) = 1;
         break;
     }
     *out = (unsigned)(uintptr_t)address;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The device headers and kernels that use them also compile with NVIDIA's nvcc, for 8.0 and 9.0. Compiles only.
-#   nvcc.sh INCLUDE_FOLDER
+#   nvcc.sh INCLUDE_FOLDER [full]     full: all programs, and what must be refused
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 
@@ -14,10 +14,10 @@ if [ ! -x "$nvcc" ] || "$nvcc" --version | grep -q tutti; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for target in sm_80 sm_90; do
-    for program in windows barriers; do
-        "$nvcc" -std=c++17 -arch="$target" -I"$include" -c "$here/$program.cu" -o "$work/$program.o"
-    done
-done
+both=(-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90)
+"$nvcc" -std=c++17 "${both[@]}" -I"$include" -c "$here/barriers.cu" -o "$work/barriers.o"
 "$nvcc" -std=c++17 -arch=sm_90 -I"$include" -c "$here/multimem.cu" -o "$work/multimem.o"
-"$here/refusals.sh" "$nvcc" -I"$include"
+if [ "${2:-}" = full ]; then
+    "$nvcc" -std=c++17 "${both[@]}" -I"$include" -c "$here/windows.cu" -o "$work/windows.o"
+    "$here/refusals.sh" "$nvcc" -I"$include"
+fi
