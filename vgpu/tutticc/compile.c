@@ -255,6 +255,7 @@ static int compile_rewritten(const struct driver *driver, const char *text, cons
     }
     strings_add(&command, "-fno-strict-aliasing");
     strings_add(&command, "-ffp-contract=off");
+    strings_add(&command, "-Wno-psabi");
     if (options->count) {
         strings_add(&command, "-fsanitize=thread");
     } else if (has_option(&options->host, "-fsanitize=thread")) {

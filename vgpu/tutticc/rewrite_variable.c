@@ -153,7 +153,11 @@ static void rewrite_declaration(struct rewriter *r, struct declaration *d, int w
     bool own = !r->options->separate_variables && !d->is_extern && !d->is_static && !d->is_inline &&
                !d->is_constexpr && !first.qualified && !known_extern(r, first.name);
     if (own) {
-        edit_before(&r->edits, source, d->begin, "static __attribute__((unused)) ");
+        int place = d->begin; // standard attributes come first
+        for (int after; (after = skip_attribute(source, place, d->declarators)) > place;) {
+            place = after;
+        }
+        edit_before(&r->edits, source, place, "static __attribute__((unused)) ");
     }
     struct text text = {0};
     for (int begin = d->declarators; begin < d->end;) {
