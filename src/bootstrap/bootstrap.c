@@ -194,8 +194,7 @@ static void send_last(struct tt_bootstrap *b, enum tt_frame_kind kind, const cha
     (void)sent;
 }
 
-// ---- Ids
-// ------------------------------------------------------------------------------------------------------------
+// ---- Ids ----------------------------------------------------------------------------------------
 
 // The secret of NCCL_COMM_ID: nobody carries it, so every rank must know it.
 static ncclResult_t shared_secret(const struct tt_address *address, unsigned char *secret_out)
@@ -240,8 +239,7 @@ ncclResult_t tt_bootstrap_make_id(ncclUniqueId *id_out)
     return ncclSuccess;
 }
 
-// ---- Joining
-// --------------------------------------------------------------------------------------------------------
+// ---- Joining ------------------------------------------------------------------------------------
 
 // Connects; where the root is opened by rank 0 of another process, refusals are tried again until
 // the time is up.
@@ -407,8 +405,7 @@ void tt_bootstrap_denounce(const ncclUniqueId *unique_id, int rank, int nranks, 
     sodium_memzero(&id, sizeof id);
 }
 
-// ---- Exchanges
-// ------------------------------------------------------------------------------------------------------
+// ---- Exchanges ----------------------------------------------------------------------------------
 
 static ncclResult_t gather(struct tt_bootstrap *b, void *data, size_t bytes)
 {

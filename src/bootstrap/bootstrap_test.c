@@ -104,8 +104,7 @@ static void processes(void)
     run_ranks(16, join_and_gather, 60);
 }
 
-// ---- Claims that do not fit
-// ---------------------------------------------------------------------
+// ---- Claims that do not fit ---------------------------------------------------------------------
 
 // Joins and expects a failure whose text has all of the parts.
 static void join_fails(const ncclUniqueId *id, int rank, int nranks, ncclResult_t result,
@@ -189,8 +188,7 @@ static void rank_that_cannot_join(void)
     run_ranks(3, give_up_before, 30);
 }
 
-// ---- Missing, late and dead ranks
-// -----------------------------------------------------------------
+// ---- Missing, late and dead ranks ---------------------------------------------------------------
 
 static void wait_for_missing(int rank, int size)
 {
@@ -361,8 +359,7 @@ static void different_steps(void)
     run_thread_ranks(3, differ_in_gather, 30);
 }
 
-// ---- Aborts, ids
-// ----------------------------------------------------------------------------------
+// ---- Aborts, ids --------------------------------------------------------------------------------
 
 static void *raise_later(void *flag)
 {
@@ -428,8 +425,7 @@ static void bad_ids(void)
     EXPECT(b == NULL);
 }
 
-// ---- Signals, many rounds
-// --------------------------------------------------------------------------
+// ---- Signals, many rounds -----------------------------------------------------------------------
 
 static _Atomic int signals_seen;
 

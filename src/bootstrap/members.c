@@ -35,8 +35,7 @@ static void fail_one(struct tt_peer_connection *connection, ncclResult_t result,
     connection->closing = true;
 }
 
-// ---- Joining
-// ------------------------------------------------------------------------------------
+// ---- Joining ------------------------------------------------------------------------------------
 
 static void describe_claim(const struct tt_join *join, char *text, size_t bytes)
 {
@@ -190,8 +189,7 @@ void tt_members_watch_clock(struct tt_root *root)
     }
 }
 
-// ---- Gathers
-// ------------------------------------------------------------------------------------
+// ---- Gathers ------------------------------------------------------------------------------------
 
 static void finish_gather(struct tt_root *root)
 {
@@ -267,8 +265,7 @@ static void take_gather(struct tt_root *root, struct tt_peer_connection *connect
     }
 }
 
-// ---- Events
-// -------------------------------------------------------------------------------------
+// ---- Events -------------------------------------------------------------------------------------
 
 void tt_members_take(struct tt_root *root, struct tt_peer_connection *connection,
                      enum tt_frame_kind kind, const unsigned char *body, size_t bytes)

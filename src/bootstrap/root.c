@@ -42,8 +42,7 @@ uint64_t tt_root_now_ms(void)
     return tt_now_ns() / 1000000;
 }
 
-// ---- Connections
-// --------------------------------------------------------------------------------
+// ---- Connections --------------------------------------------------------------------------------
 
 static void complain(struct tt_root *root, const struct tt_peer_connection *connection,
                      const char *what)
@@ -158,8 +157,7 @@ static void accept_all(struct tt_root *root)
     root->accept_again_ms = tt_root_now_ms() + CROWDED_PAUSE_MS;
 }
 
-// ---- The thread
-// -----------------------------------------------------------------------------------------------------
+// ---- The thread ---------------------------------------------------------------------------------
 
 static size_t fill_poll_set(struct tt_root *root)
 {

@@ -90,8 +90,7 @@ static int impersonate(const ncclUniqueId *id, const unsigned char *secret, int 
     return fd;
 }
 
-// ---- The crowd
-// ------------------------------------------------------------------------------------
+// ---- The crowd ----------------------------------------------------------------------------------
 
 struct crowd {
     const ncclUniqueId *id;

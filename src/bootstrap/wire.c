@@ -118,8 +118,7 @@ bool tt_wire_unseal(struct tt_session *session, unsigned char *frame, size_t fra
     return true;
 }
 
-// ---- Addresses and ids
-// ----------------------------------------------------------------------------------------------
+// ---- Addresses and ids --------------------------------------------------------------------------
 
 socklen_t tt_address_to_socket(const struct tt_address *address, struct sockaddr_storage *out)
 {

@@ -51,8 +51,8 @@ struct ncclComm {
 // error where it is not ready. `call` names the function for the message.
 ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *call);
 
-// ---- create.c, lifecycle.c: the bodies of the public functions; `call` names the function for
-// messages -----------------
+// ---- create.c, lifecycle.c: the bodies of the public functions ----------------------------------
+// `call` names the function for messages.
 
 // Makes a communicator in state TT_COMM_INIT on the current device and hands its joining to the
 // group. *comm_out is valid at once, so that another thread can abort the wait.
@@ -69,14 +69,12 @@ ncclResult_t tt_comm_abort(struct ncclComm *comm);
 // meanwhile; else ncclSuccess. The caller has entered.
 ncclResult_t tt_comm_async_error(struct ncclComm *comm);
 
-// ---- config.c
-// -----------------------------------------------------------------------------------------------------------
+// ---- config.c -----------------------------------------------------------------------------------
 // Reads a caller's configuration of any version into a complete one: ranges checked, defaults
 // filled in. NULL: defaults.
 ncclResult_t tt_config_read(const ncclConfig_t *config, const char *call, ncclConfig_t *out);
 
-// ---- peers.c
-// ------------------------------------------------------------------------------------------------------------
+// ---- peers.c ------------------------------------------------------------------------------------
 // What this rank tells the others. The current device is the communicator's.
 ncclResult_t tt_peer_describe(int rank, struct tt_peer *out);
 // Fills hosts, processes and the LSA team from what all ranks told. Local.
@@ -85,8 +83,7 @@ void tt_peers_arrange(struct ncclComm *comm);
 // any more.
 ncclResult_t tt_peers_agree(struct ncclComm *comm);
 
-// ---- handles.c: which handles are alive
-// ---------------------------------------------------------------------------------
+// ---- handles.c: which handles are alive ---------------------------------------------------------
 ncclResult_t tt_handle_add(struct ncclComm *comm);
 bool tt_handle_is_live(const struct ncclComm *comm);
 // A call begins inside the communicator, and ends: it is not freed meanwhile. False: it is not
@@ -100,14 +97,12 @@ void tt_handle_raise_abort(struct ncclComm *comm);
 bool tt_handle_remove(struct ncclComm *comm);
 void tt_handle_bury(struct ncclComm *comm);
 
-// ---- runtime_check.c
-// ------------------------------------------------------------------------------------------------------
+// ---- runtime_check.c ----------------------------------------------------------------------------
 
 // Refuses to work beside a CUDA runtime that is not the one this library was built for.
 ncclResult_t tt_check_runtime(const char *call);
 
-// ---- abort_flag.c: a word that host and kernels see
-// ---------------------------------------------------------------------
+// ---- abort_flag.c: a word that host and kernels see ---------------------------------------------
 ncclResult_t tt_abort_flag_take(_Atomic uint32_t **host_out, uint32_t **device_out);
 // Gives the word back. `may_be_read`: kernels may still look at it; it is then never used again.
 void tt_abort_flag_give(_Atomic uint32_t *host, bool may_be_read);

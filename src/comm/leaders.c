@@ -92,8 +92,7 @@ static socklen_t make_address(const struct meeting *m, int process, struct socka
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-// ---- Greetings
-// ---------------------------------------------------------------------------------------------------------
+// ---- Greetings ----------------------------------------------------------------------------------
 
 // The proof that `from` gives to `to`: a keyed hash of both numbers and both names, which are
 // fresh.
@@ -149,8 +148,7 @@ static ncclResult_t read_greeting(const struct meeting *m, int fd, int patience_
     return ncclSuccess;
 }
 
-// ---- Connecting
-// --------------------------------------------------------------------------------------------------------
+// ---- Connecting ---------------------------------------------------------------------------------
 
 static ncclResult_t open_listener(struct meeting *m)
 {
@@ -249,8 +247,7 @@ static ncclResult_t connect_all(const struct meeting *m)
     return ncclSuccess;
 }
 
-// ---- The meeting
-// -------------------------------------------------------------------------------------------------------
+// ---- The meeting --------------------------------------------------------------------------------
 
 static uint64_t own_network(void)
 {

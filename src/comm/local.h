@@ -31,8 +31,7 @@ ncclResult_t tt_local_exchange(struct ncclComm *comm, void *mine, void *const **
 // SCM_RIGHTS over connections that have proved the id's secret.
 ncclResult_t tt_local_pass_descriptors(struct ncclComm *comm, int descriptor, int *descriptors_out);
 
-// ---- For the communicator's life
-// ----------------------------------------------------------------------------------------
+// ---- For the communicator's life ----------------------------------------------------------------
 
 // Joins the ranks of this process, once peers are arranged. Local.
 ncclResult_t tt_local_join(struct ncclComm *comm);

@@ -6,6 +6,7 @@
 #include "nccl.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct ncclComm;

@@ -54,8 +54,7 @@ static void failed(ncclResult_t result, ncclResult_t expected, const char *part,
 }
 #define FAILS(call, expected, part) failed(call, expected, part, __LINE__)
 
-// ---- Arguments
-// ----------------------------------------------------------------------------------------------------------
+// ---- Arguments ----------------------------------------------------------------------------------
 
 static void library(void)
 {
@@ -173,8 +172,7 @@ static void questions(void)
     EXPECT_OK(ncclCommDestroy(comm));
 }
 
-// ---- Collectives: what they refuse before anything else
-// -----------------------------------------------------------------
+// ---- Collectives: what they refuse before anything else -----------------------------------------
 
 static void collectives(void)
 {
@@ -217,8 +215,7 @@ static void collectives(void)
     EXPECT_OK(ncclCommDestroy(c));
 }
 
-// ---- Stale handles
-// ------------------------------------------------------------------------------------------------------
+// ---- Stale handles ------------------------------------------------------------------------------
 
 static void stale_handles(void)
 {
@@ -276,8 +273,7 @@ static void destroyed_by_two(void)
     }
 }
 
-// ---- Groups
-// -----------------------------------------------------------------------------------------------------------------
+// ---- Groups -------------------------------------------------------------------------------------
 
 static void groups(void)
 {
@@ -328,8 +324,7 @@ static void partner_in_group(void)
     EXPECT(a == NULL && b[0] == NULL && b[1] == NULL);
 }
 
-// ---- Ranks that do not agree or do not come
-// ------------------------------------------------------------------------------
+// ---- Ranks that do not agree or do not come -----------------------------------------------------
 
 static void disagree(int rank, int size)
 {
@@ -401,8 +396,7 @@ static void missing_rank(void)
     unsetenv("TUTTI_INIT_TIMEOUT");
 }
 
-// ---- Aborts
-// -----------------------------------------------------------------------------------------------------------------
+// ---- Aborts -------------------------------------------------------------------------------------
 
 struct waiting {
     ncclComm_t comm;

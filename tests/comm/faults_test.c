@@ -42,15 +42,15 @@ static bool fails_now(void)
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *old, size_t bytes);
-void *malloc(size_t bytes)
+__attribute__((visibility("default"))) void *malloc(size_t bytes)
 {
     return fails_now() ? NULL : __libc_malloc(bytes);
 }
-void *calloc(size_t count, size_t bytes)
+__attribute__((visibility("default"))) void *calloc(size_t count, size_t bytes)
 {
     return fails_now() ? NULL : __libc_calloc(count, bytes);
 }
-void *realloc(void *old, size_t bytes)
+__attribute__((visibility("default"))) void *realloc(void *old, size_t bytes)
 {
     return fails_now() ? NULL : __libc_realloc(old, bytes);
 }

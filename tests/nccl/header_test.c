@@ -2,6 +2,9 @@
 // compiler; the initialisers; and every declared function under both names. Compiled as C and,
 // through header_cpp_test.cpp, as C++.
 // SPDX-License-Identifier: Apache-2.0
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE // dladdr
+#endif
 #include <nccl.h>
 
 #include "expect.h"
