@@ -70,8 +70,10 @@ template <class T> struct plain<const T> {
 inline const char *template_name(const char *name, const char *signature, int count)
 {
     const char *at = strstr(signature, "[with ");
+    if (!at || count == 0)
+        return name;
     char *text = static_cast<char *>(malloc(strlen(name) + strlen(signature) + 8));
-    if (!at || count == 0 || !text)
+    if (!text)
         return name;
     char *out = text + sprintf(text, "%s<", name);
     at += 6;
