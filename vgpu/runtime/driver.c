@@ -8,6 +8,7 @@
 #include "error.h"
 #include "properties.h"
 #include "stream.h"
+#include "thread_memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +16,8 @@
 enum { CONTEXT_STACK = 64 };
 
 static atomic_bool initialised;
-// Contexts below the current one (cuCtxPushCurrent); NULL: none was current.
-static __thread CUcontext pushed[CONTEXT_STACK];
+// Contexts below the current one (cuCtxPushCurrent): in VGPU_THREAD_CONTEXTS; NULL: none was
+// current.
 static __thread int pushed_count;
 static __thread bool without_context; // popped to nothing, or set to NULL
 static atomic_uint primary_uses[64];
@@ -344,6 +345,11 @@ CUresult cuCtxGetCurrent(CUcontext *context)
     return vgpu_driver_end(before, error);
 }
 
+static CUcontext *pushed_contexts(void)
+{
+    return (CUcontext *)vgpu_thread_memory(VGPU_THREAD_CONTEXTS, CONTEXT_STACK * sizeof(void *));
+}
+
 CUresult cuCtxPushCurrent(CUcontext context)
 {
     cudaError_t before = vgpu_driver_begin();
@@ -354,7 +360,10 @@ CUresult cuCtxPushCurrent(CUcontext context)
                                                  (void *)context, pushed_count, CONTEXT_STACK));
     }
     CUcontext below = current_context();
-    cudaError_t error = set_current("cuCtxPushCurrent", context);
+    CUcontext *pushed = pushed_contexts();
+    cudaError_t error = pushed ? set_current("cuCtxPushCurrent", context)
+                               : vgpu_fail(cudaErrorMemoryAllocation,
+                                           "cuCtxPushCurrent: no memory for bookkeeping");
     if (error == cudaSuccess) {
         pushed[pushed_count++] = below;
     }
@@ -372,7 +381,7 @@ CUresult cuCtxPopCurrent(CUcontext *context)
     if (context) {
         *context = current;
     }
-    CUcontext below = pushed_count > 0 ? pushed[--pushed_count] : NULL;
+    CUcontext below = pushed_count > 0 ? pushed_contexts()[--pushed_count] : NULL;
     return vgpu_driver_end(before, set_current("cuCtxPopCurrent", below));
 }
 

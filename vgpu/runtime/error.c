@@ -7,7 +7,9 @@
 
 #include "cuda_runtime_api.h"
 #include "device.h"
+#include "thread_memory.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +20,6 @@
 enum { TEXT_BYTES = 512, LINE_BYTES = 1024 };
 
 static __thread cudaError_t last_error;
-static __thread char last_text[TEXT_BYTES];
 
 // Whether any device ever failed: until then no device needs to be looked at. Relaxed: a thread
 // that is to see a failure has synchronised with the work that failed.
@@ -59,21 +60,27 @@ void vgpu_say(const char *format, ...)
 
 cudaError_t(vgpu_fail)(cudaError_t error, const char *format, ...)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(last_text, sizeof(last_text), format, arguments);
-    va_end(arguments);
+    int number = errno; // for %m
+    char *text = vgpu_thread_memory(VGPU_THREAD_ERROR_TEXT, TEXT_BYTES);
+    if (text) {
+        va_list arguments;
+        va_start(arguments, format);
+        errno = number;
+        (void)vsnprintf(text, TEXT_BYTES, format, arguments);
+        va_end(arguments);
+    }
     last_error = error;
     pthread_once(&log_once, read_log_setting);
     if (log_failures && error != cudaErrorNotReady) {
-        vgpu_say("%s: %s", cudaGetErrorName(error), last_text);
+        vgpu_say("%s: %s", cudaGetErrorName(error), text ? text : "(no memory for a text)");
     }
     return error;
 }
 
 const char *vgpu_last_error_text(void)
 {
-    return last_text;
+    const char *text = vgpu_thread_memory(VGPU_THREAD_ERROR_TEXT, TEXT_BYTES);
+    return text ? text : "";
 }
 
 cudaError_t vgpu_last_error_exchange(cudaError_t error)

@@ -8,6 +8,7 @@
 #include "fiber.h"
 #include "pool.h"
 #include "stream_internal.h"
+#include "thread_memory.h"
 #include "vgpu/native.h"
 
 #include <stdio.h>
@@ -331,8 +332,12 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
 // ------------------------------------------------------------------------------------
 
 // Launches pushed and not yet taken; arguments of a launch may launch too, so they nest.
-static __thread struct shape pushed[MAX_PUSHED];
 static __thread int pushed_count;
+
+static struct shape *pushed_launches(void)
+{
+    return vgpu_thread_memory(VGPU_THREAD_LAUNCHES, MAX_PUSHED * sizeof(struct shape));
+}
 
 void vgpu_push_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream)
 {
@@ -341,6 +346,11 @@ void vgpu_push_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t s
     }
     if (pushed_count == MAX_PUSHED) {
         vgpu_say("%d kernel launches nested in each other's arguments", MAX_PUSHED);
+        abort();
+    }
+    struct shape *pushed = pushed_launches();
+    if (!pushed) {
+        vgpu_say("no memory to launch a kernel");
         abort();
     }
     pushed[pushed_count++] = (struct shape){grid, block, shared_bytes, stream, false};
@@ -357,7 +367,7 @@ void vgpu_launch_pushed(const void *function, void **arguments)
         (void)vgpu_fail(cudaErrorMissingConfiguration, "a kernel was called without <<<>>>");
         return;
     }
-    struct shape shape = pushed[--pushed_count];
+    struct shape shape = pushed_launches()[--pushed_count];
     (void)launch_kernel(function, arguments, &shape);
 }
 
