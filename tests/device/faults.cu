@@ -99,7 +99,7 @@ static void expect_fault(device_rank &me, mistake which, unsigned blocks, bool m
     }
     unsigned *out = nullptr;
     EXPECT_CUDA(cudaMalloc((void **)&out, sizeof *out));
-    EXPECT_CUDA(cudaMemset(out, 0, sizeof *out));
+    EXPECT_CUDA(cudaMemsetAsync(out, 0, sizeof *out, me.stream));
     capture said;
     said.begin();
     make_mistake<<<blocks, 1, 0, me.stream>>>(which, window.handle, comm, out);
