@@ -10,6 +10,8 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum { RANKS = 4, BYTES = 65536 };
 
@@ -277,6 +279,50 @@ static void many(int rank, int size)
     leave(&me);
 }
 
+// One process has `spare` descriptors left: an error on all ranks that names it, or success on all;
+// never a hang. A failure may cost the communicator.
+static void few_descriptors(int rank, int size, int spare)
+{
+    struct rank me;
+    if (!join(&me, rank, size)) {
+        return;
+    }
+    works(&me); // what is made once is made
+    struct rlimit limit, tight;
+    int used = dup(0);
+    close(used);
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    tight = limit;
+    tight.rlim_cur = (rlim_t)(used + spare);
+    ranks_barrier();
+    if (rank == 2) {
+        EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    }
+    ncclWindow_t window = NULL;
+    ncclResult_t result = ncclCommWindowRegister(me.comm, me.memory, BYTES, &window, 0);
+    ncclResult_t all[RANKS];
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ranks_gather(&result, all, sizeof result);
+    EXPECT(spare > 0 || result != ncclSuccess);
+    for (int r = 0; r < size; r++) {
+        EXPECT_EQ(all[r] == ncclSuccess, all[0] == ncclSuccess);
+    }
+    if (result == ncclSuccess) {
+        EXPECT_OK(ncclCommWindowDeregister(me.comm, window));
+    } else {
+        EXPECT_CONTAINS(ncclGetLastError(me.comm), "rank 2");
+    }
+    EXPECT_OK(ncclMemFree(me.memory));
+    EXPECT_OK(ncclCommAbort(me.comm));
+}
+
+static void no_descriptors(int rank, int size)
+{
+    for (int spare = 0; spare < 10; spare++) {
+        few_descriptors(rank, size, spare);
+    }
+}
+
 #define BOTH_WAYS(name)                                                                            \
     static void name##_threads(void)                                                               \
     {                                                                                              \
@@ -292,6 +338,11 @@ BOTH_WAYS(resources)
 BOTH_WAYS(leaks)
 BOTH_WAYS(many)
 
+static void no_descriptors_processes(void)
+{
+    run_ranks(RANKS, no_descriptors, 60);
+}
+
 int main(void)
 {
     RUN(bad_windows_threads);
@@ -304,5 +355,6 @@ int main(void)
     RUN(leaks_processes);
     RUN(many_threads);
     RUN(many_processes);
+    RUN(no_descriptors_processes);
     return expect_result();
 }
