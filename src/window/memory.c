@@ -95,7 +95,7 @@ void *tt_memory_allocate(int device, size_t bytes, struct tt_verdict *verdict)
     size_t rounded = (bytes + granularity - 1) / granularity * granularity;
     if (rounded < bytes) {
         tt_verdict_fail(verdict, ncclInvalidArgument,
-                        "size %zu is too large to be rounded up to %zu", bytes, granularity);
+                        "too large to be rounded up to a multiple of %zu", granularity);
         return NULL;
     }
     CUmemGenericAllocationHandle handle = 0;
@@ -193,7 +193,15 @@ ncclResult_t tt_mem_free(void *pointer)
     CUmemGenericAllocationHandle handle = 0;
     if (cuMemRetainAllocationHandle(&handle, pointer) != CUDA_SUCCESS) {
         // Not mapped by tt_memory_allocate: from cudaMalloc, or not ours at all.
-        TRY_CUDA(cudaFree(pointer));
+        cudaError_t error = cudaFree(pointer);
+        if (error != cudaSuccess) {
+            (void)cudaGetLastError();
+            return tt_fail(
+                ncclUnhandledCudaError,
+                "ncclMemFree: ptr %p is neither from ncclMemAlloc nor from cudaMalloc, or was "
+                "freed before: %s",
+                pointer, cudaGetErrorString(error));
+        }
         return ncclSuccess;
     }
     (void)cuMemRelease(handle);
