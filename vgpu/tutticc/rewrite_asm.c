@@ -19,7 +19,7 @@ enum { MAX_ASM_OPERANDS = 64 };
 
 struct asm_operand {
     int begin;      // first token: [ or the constraint
-    int constraint; // the string
+    int constraint; // the first string
     int open, close;
     bool output, reads; // reads: an input, or "+"
 };
@@ -132,15 +132,18 @@ static int read_operand(const struct source *source, struct asm_statement *s, in
         i += 3;
     }
     s->count++;
-    if (i + 1 >= s->close || source->token[i].kind != TOKEN_STRING ||
-        !token_is(source, i + 1, "(") || source->token[i + 1].partner < 0) {
+    operand->constraint = i;
+    struct text constraint = {0};
+    text_add(&constraint, "");
+    for (; i < s->close && source->token[i].kind == TOKEN_STRING; i++) {
+        append_string(&constraint, source, i);
+    }
+    operand->open = i;
+    operand->close = source->token[i].partner;
+    if (i == operand->constraint || !token_is(source, i, "(") || operand->close < 0) {
+        text_free(&constraint);
         return -1;
     }
-    operand->constraint = i;
-    operand->open = i + 1;
-    operand->close = source->token[i + 1].partner;
-    struct text constraint = {0};
-    append_string(&constraint, source, i);
     for (size_t k = 0; k < constraint.length; k++) {
         char c = constraint.data[k];
         operand->reads |= c == '+';
@@ -233,8 +236,8 @@ static void edit_operand(struct rewriter *r, const struct asm_statement *s, int 
         text_add(&after, ";");
     }
     text_printf(&after, " (void)" PTX_REGISTER ";", s->number, k);
-    edit_delete_tokens(&r->edits, &r->source, operand->begin, operand->constraint);
-    edit_replace_token(&r->edits, &r->source, operand->constraint, before.data);
+    edit_delete_tokens(&r->edits, &r->source, operand->begin, operand->open);
+    edit_before(&r->edits, &r->source, operand->open, before.data);
     edit_after(&r->edits, &r->source, operand->close, after.data);
     text_free(&before);
     text_free(&after);

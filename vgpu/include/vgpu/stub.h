@@ -18,8 +18,7 @@ extern "C++" {
 namespace vgpu
 {
 
-// ---- This translation unit
-// -----------------------------------------------------------------------
+// ---- This translation unit ---------------------------------------------------------------------
 namespace
 {
 #ifdef VGPU_TARGETS
@@ -32,8 +31,7 @@ __attribute__((unused)) const vgpu_image unit_image = {"", 0, 0, nullptr};
 #endif
 } // namespace
 
-// ---- Launches
-// ------------------------------------------------------------------------------------
+// ---- Launches ----------------------------------------------------------------------------------
 
 // The configuration in <<<...>>>, with its defaults.
 inline void push_launch(dim3 grid, dim3 block, size_t shared_bytes = 0, cudaStream_t stream = 0)
@@ -41,8 +39,7 @@ inline void push_launch(dim3 grid, dim3 block, size_t shared_bytes = 0, cudaStre
     vgpu_push_launch(grid, block, shared_bytes, stream);
 }
 
-// ---- Kernels
-// -------------------------------------------------------------------------------------
+// ---- Kernels -----------------------------------------------------------------------------------
 
 template <int... i> struct indices {
 };
@@ -113,9 +110,8 @@ struct kernel_stub<void (*)(P...), function, Information> {
         (void)&registered;
         if (__builtin_expect(!vgpu_launch_pending(), 1))
             return false;
-        void *arguments[] = {const_cast<void *>(static_cast<const volatile void *>(
-                                 __builtin_addressof(parameters)))...,
-                             nullptr};
+        // A C cast, which also takes `restrict` away.
+        void *arguments[] = {(void *)__builtin_addressof(parameters)..., nullptr};
         vgpu_launch_pushed(address(), arguments);
         return true;
     }
@@ -161,8 +157,44 @@ template <class... P, void (*function)(P...), class Information>
 const bool kernel_stub<void (*)(P...), function, Information>::registered =
     kernel_stub<void (*)(P...), function, Information>::enlist();
 
-// ---- Variables
-// -----------------------------------------------------------------------------------
+// ---- The thread sanitizer
+// ------------------------------------------------------------------------
+#ifdef __SANITIZE_THREAD__
+} // namespace vgpu
+
+// With tsan-distinguish-volatile gcc calls these before a volatile access, and expects the program
+// to have them. A volatile access of a kernel counts as a relaxed atomic one, and as a poll that
+// lets other threads run.
+extern "C" {
+unsigned char __tsan_atomic8_load(const volatile void *, int);
+unsigned char __tsan_atomic8_fetch_add(volatile void *, unsigned char, int);
+#define VGPU_VOLATILE(bytes)                                                                       \
+    __attribute__((weak, used, no_sanitize_thread)) void __tsan_volatile_read##bytes(              \
+        void *address)                                                                             \
+    {                                                                                              \
+        for (int i = 0; i < bytes; i++)                                                            \
+            __tsan_atomic8_load(static_cast<char *>(address) + i, __ATOMIC_RELAXED);               \
+        vgpu_yield();                                                                              \
+    }                                                                                              \
+    __attribute__((weak, used, no_sanitize_thread)) void __tsan_volatile_write##bytes(             \
+        void *address)                                                                             \
+    {                                                                                              \
+        for (int i = 0; i < bytes; i++)                                                            \
+            __tsan_atomic8_fetch_add(static_cast<char *>(address) + i, 0, __ATOMIC_RELAXED);       \
+    }
+VGPU_VOLATILE(1)
+VGPU_VOLATILE(2)
+VGPU_VOLATILE(4)
+VGPU_VOLATILE(8)
+VGPU_VOLATILE(16)
+#undef VGPU_VOLATILE
+}
+
+namespace vgpu
+{
+#endif
+
+// ---- Variables ---------------------------------------------------------------------------------
 
 // Registers a __device__ or __constant__ variable; lives as long as the program.
 struct symbol {

@@ -67,8 +67,18 @@ VGPU_FUNCTION size_t __cvta_generic_to_global(const void *pointer)
 {
     return reinterpret_cast<size_t>(pointer);
 }
+namespace vgpu
+{
+// The last address that the thread of the machine converted; 0: none yet.
+inline uintptr_t &last_shared_address()
+{
+    static thread_local uintptr_t address;
+    return address;
+}
+} // namespace vgpu
 VGPU_FUNCTION size_t __cvta_generic_to_shared(const void *pointer)
 {
+    vgpu::last_shared_address() = reinterpret_cast<uintptr_t>(pointer);
     return reinterpret_cast<size_t>(pointer);
 }
 VGPU_FUNCTION size_t __cvta_generic_to_constant(const void *pointer)

@@ -159,8 +159,7 @@ template <class T> inline T left_over(T x, T y)
 VGPU_PTX_2(divide, quotient(x, y))
 VGPU_PTX_2(remainder, left_over(x, y))
 
-// ---- Products
-// ------------------------------------------------------------------------------------
+// ---- Products ----------------------------------------------------------------------------------
 
 template <class T> struct doubled;
 template <> struct doubled<s16> {
@@ -215,8 +214,7 @@ template <class T, class A, class B, class C> inline T fused_multiply_add(A a, B
     return std::fma(get<T>(a), get<T>(b), get<T>(c));
 }
 
-// ---- Shifts and bits
-// -----------------------------------------------------------------------------
+// ---- Shifts and bits ---------------------------------------------------------------------------
 
 template <class T, class A, class B> inline T shift_left(A a, B b)
 {
@@ -315,8 +313,7 @@ template <class A, class B, class C> inline u32 find_nth_set(A a, B b, C c)
     return __fns(get<u32>(a), get<u32>(b), get<s32>(c));
 }
 
-// ---- Comparison
-// ----------------------------------------------------------------------------------
+// ---- Comparison --------------------------------------------------------------------------------
 
 template <class T, class A, class B, class P> inline T select(A a, B b, P p)
 {

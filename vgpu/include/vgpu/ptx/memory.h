@@ -27,9 +27,8 @@ constexpr int atomic_order(order o)
                                  : __ATOMIC_RELAXED;
 }
 
-// ---- Loads and stores
-// ---------------------------------------------------------------------------- access<bytes>: one
-// access of that size, atomic where ordered.
+// ---- Loads and stores --------------------------------------------------------------------------
+// access<bytes>: one access of that size, atomic where ordered.
 
 template <int bytes> struct access {
     typedef typename bits_of<bytes>::type word;
@@ -99,8 +98,7 @@ template <order o, class T, int n> inline void st(char *to, const T (&value)[n])
     access<static_cast<int>(sizeof(T)) * n>::template store<o>(to, value);
 }
 
-// ---- Atomics
-// -------------------------------------------------------------------------------------
+// ---- Atomics -----------------------------------------------------------------------------------
 
 template <order o, class T, class F> inline T atomic_change(char *at, F f)
 {
@@ -219,8 +217,7 @@ template <class T, order o> inline T atom_cas(char *at, T expected, T wanted)
     return old;
 }
 
-// ---- Fences and copies
-// ---------------------------------------------------------------------------
+// ---- Fences and copies -------------------------------------------------------------------------
 
 template <order o> inline void fence()
 {

@@ -4,6 +4,7 @@
 #ifndef VGPU_PTX_REGISTERS_H
 #define VGPU_PTX_REGISTERS_H
 
+#include "../device/cache_access.h"
 #include "../device/common.h"
 #include "../device_runtime.h"
 
@@ -64,8 +65,7 @@ template <> struct bits_of<16> {
     typedef b128 type;
 };
 
-// ---- Reading and writing
-// -------------------------------------------------------------------------
+// ---- Reading and writing -----------------------------------------------------------------------
 
 // The register's low bits as a T.
 template <class T, class R> inline T get(R reg)
@@ -96,8 +96,7 @@ set(R &reg, T value)
     reg = static_cast<R>(bit_cast<typename bits_of<sizeof(T)>::type>(value));
 }
 
-// ---- Operands of the asm statement
-// ---------------------------------------------------------------
+// ---- Operands of the asm statement -------------------------------------------------------------
 
 // A C++ value as the bits of a register of the constraint's size.
 template <class R, class T, bool is_number = std::is_integral<T>::value || std::is_enum<T>::value>
@@ -167,18 +166,19 @@ template <class T> inline void out_double(T &object, u64 reg)
     object = static_cast<T>(bit_cast<double>(reg));
 }
 
-// ---- Addresses
-// -----------------------------------------------------------------------------------
+// ---- Addresses ---------------------------------------------------------------------------------
 
 inline char *address(u64 value)
 {
     return reinterpret_cast<char *>(static_cast<uintptr_t>(value));
 }
-// An address of shared memory of which a program kept 32 bits: the one nearest to the block's own
-// memory.
+// An address of shared memory of which a program kept 32 bits: the one nearest to the last that it
+// converted, or to the block's own memory.
 inline char *address_of_shared(u32 low)
 {
-    uintptr_t near = reinterpret_cast<uintptr_t>(vgpu_dynamic_shared());
+    uintptr_t near = last_shared_address();
+    if (near == 0)
+        near = reinterpret_cast<uintptr_t>(vgpu_dynamic_shared());
     return address(static_cast<u64>(
         near + static_cast<intptr_t>(static_cast<s32>(low - static_cast<u32>(near)))));
 }

@@ -79,8 +79,7 @@ template <class A> inline void warp_barrier(A mask)
     vgpu_syncwarp(get<u32>(mask));
 }
 
-// ---- Warps
-// ---------------------------------------------------------------------------------------
+// ---- Warps -------------------------------------------------------------------------------------
 
 template <class M> inline u32 vote_ballot(bool p, M mask)
 {
