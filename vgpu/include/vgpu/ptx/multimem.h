@@ -20,10 +20,11 @@ template <order o, class Kind, multimem::operation op, int n>
 inline void multimem_ld_reduce(typename Kind::storage (&out)[n], const char *from)
 {
     multimem::load_reduce<Kind, n, op>(out, from);
-    if (o == order::acquire)
+    // Bulk data is read with weak and relaxed loads; who polls for a flag asks for acquire.
+    if (o == order::acquire) {
         vgpu_fence(__ATOMIC_ACQUIRE);
-    if (o != order::weak)
         vgpu_yield();
+    }
 }
 
 template <order o, class T, int n> struct multimem_storing {
