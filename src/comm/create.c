@@ -199,7 +199,8 @@ ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *
     if (result != ncclSuccess) {
         return tt_group_latch(result);
     }
-    *comm_out = comm;
+    // Another thread may wait for it, to abort: release, pairs with the acquire of who reads it.
+    __atomic_store_n(comm_out, comm, __ATOMIC_RELEASE);
     struct joining joining = {.id = *id, .user_comm = comm_out};
     return tt_group_submit(comm, TT_GROUP_INIT, join_job, &joining, sizeof joining);
 }

@@ -421,7 +421,7 @@ static void abort_init(void)
     pthread_create(&thread, NULL, init_of_two, &w);
     poll(NULL, 0, 500);
     EXPECT_EQ(atomic_load(&w.done), 0);
-    ncclComm_t comm = *(ncclComm_t volatile *)&w.comm;
+    ncclComm_t comm = __atomic_load_n(&w.comm, __ATOMIC_ACQUIRE);
     EXPECT(comm != NULL);
     double start = now_s();
     EXPECT_OK(ncclCommAbort(comm));
