@@ -27,13 +27,13 @@
 #endif
 
 enum {
-    ADMIT_ROUNDS = 8,       // rounds without change before one more block is admitted
-    YIELD_ROUNDS = 16,      // ... before each round gives the core away
-    CLOCK_ROUNDS = 256,     // rounds between looks at the clock where things change
-    ADMIT_LATE_US = 200,    // without change, before a worker takes more than its share
-    ADMIT_ALWAYS_US = 1000, // between admissions, even where things change
+    ADMIT_ROUNDS = 8,        // rounds without change before one more block is admitted
+    YIELD_ROUNDS = 16,       // ... before each round gives the core away
+    CLOCK_ROUNDS = 256,      // rounds between looks at the clock where things change
+    ADMIT_LATE_US = 200,     // without change, before a worker takes more than its share
+    ADMIT_ALWAYS_US = 1000,  // between admissions, even where things change
     SLEEP_AFTER_US = 100000, // without change, before sleeps: a poll that succeeds is no change
-    SLEEP_FIRST_US = 50,    // then doubling
+    SLEEP_FIRST_US = 50,     // then doubling
     SLEEP_LAST_US = 1000,
     IDLE_SPIN_US = 50,        // without any block, before sleeping until woken
     STARVED_US = 2000 * 1000, // no memory for blocks and no change: the launch fails

@@ -1,4 +1,5 @@
-// Native work on a virtual device: a C function that runs as a kernel, for libraries that bring their own CPU code.
+// Native work on a virtual device: a C function that runs as a kernel, for libraries that bring
+// their own CPU code.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_NATIVE_H
 #define VGPU_NATIVE_H
@@ -9,15 +10,18 @@
 extern "C" {
 #endif
 
-// Enqueues `function(argument, block, block_count)` for block = 0 .. block_count-1 on `stream`, each as a block of one
-// thread under the same scheduler as kernels: it may wait for other blocks, of other devices and processes too, by polling
-// with vgpu_yield() (vgpu/device_runtime.h) between looks.
-// argument: `argument_bytes` bytes, copied before return. name: a string that outlives the launch, for messages and traces.
-// Errors: those of cudaLaunchKernel. Since 0.1.
-cudaError_t vgpuLaunchNative(const char *name, void (*function)(void *argument, unsigned block, unsigned block_count),
-                             const void *argument, size_t argument_bytes, unsigned block_count, cudaStream_t stream);
+// Enqueues `function(argument, block, block_count)` for block = 0 .. block_count-1 on `stream`,
+// each as a block of one thread under the same scheduler as kernels: it may wait for other blocks,
+// of other devices and processes too, by polling with vgpu_yield() (vgpu/device_runtime.h) between
+// looks. argument: `argument_bytes` bytes, copied before return. name: a string that outlives the
+// launch, for messages and traces. Errors: those of cudaLaunchKernel. Since 0.1.
+cudaError_t vgpuLaunchNative(const char *name,
+                             void (*function)(void *argument, unsigned block, unsigned block_count),
+                             const void *argument, size_t argument_bytes, unsigned block_count,
+                             cudaStream_t stream);
 
-// Threads that run kernel blocks in this process: how many native blocks make progress at once. At least 1. Since 0.1.
+// Threads that run kernel blocks in this process: how many native blocks make progress at once. At
+// least 1. Since 0.1.
 int vgpuWorkerCount(void);
 
 #ifdef __cplusplus

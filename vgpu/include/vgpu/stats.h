@@ -1,11 +1,12 @@
 // Counts of what moved, exact: bytes per link and direction, multimem operations, barriers.
-// Plain loads and stores are counted in code compiled with `tutticc --count`; native code reports with vgpuCountTransfer.
+// Plain loads and stores are counted in code compiled with `tutticc --count`; native code reports
+// with vgpuCountTransfer.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_STATS_H
 #define VGPU_STATS_H
 
-#include <stdint.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,28 +15,32 @@ extern "C" {
 enum { VGPU_MAX_DEVICES = 64 };
 
 // Traffic of one device's port in this process's view. Bytes that stay on a device are in `local`.
-// A load from device p by device d adds to in[d] and out[p]; a store from d to p to out[d] and in[p].
-// A multimem load of B bytes over m members adds B to out of each member and B to in of the loader (the switch adds);
-// a multimem store adds B to out of the storer and B to in of each member.
+// A load from device p by device d adds to in[d] and out[p]; a store from d to p to out[d] and
+// in[p]. A multimem load of B bytes over m members adds B to out of each member and B to in of the
+// loader (the switch adds); a multimem store adds B to out of the storer and B to in of each
+// member.
 struct vgpu_device_stats {
     uint64_t bytes_in;
     uint64_t bytes_out;
     uint64_t bytes_local;
     uint64_t multimem_loads;
     uint64_t multimem_stores;
-    uint64_t barriers;      // __syncthreads and named barriers, one per block and meeting
+    uint64_t barriers; // __syncthreads and named barriers, one per block and meeting
     uint64_t launches;
 };
 
-// Starts (or stops) counting from zero. VGPU_STATS=1 in the environment starts it at load and prints a table at exit.
+// Starts (or stops) counting from zero. VGPU_STATS=1 in the environment starts it at load and
+// prints a table at exit.
 void vgpuStatsStart(void);
 void vgpuStatsStop(void);
 // Fills stats[0..count-1] by device number as CUDA numbers them; returns the number of devices.
 int vgpuStatsRead(struct vgpu_device_stats *stats, int count);
-// Bytes from device `from` to device `to` since the start: loads by `to` and stores by `from`. A multimem access appears as
-// one transfer between its device and each member (that device's own copy included), though the ports carry it once.
+// Bytes from device `from` to device `to` since the start: loads by `to` and stores by `from`. A
+// multimem access appears as one transfer between its device and each member (that device's own
+// copy included), though the ports carry it once.
 uint64_t vgpuStatsLink(int from, int to);
-// For native code: `bytes` at `address` (memory of any device) were read (or written) by the running block's device.
+// For native code: `bytes` at `address` (memory of any device) were read (or written) by the
+// running block's device.
 void vgpuCountTransfer(const void *address, size_t bytes, int is_store);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 // Every form in which kernels are declared, defined, named and launched.
 // SPDX-License-Identifier: Apache-2.0
-#include "check.h"
+#include "check.cuh"
 
 #include <type_traits>
 #include <utility>
@@ -11,20 +11,43 @@ __global__ void plain(int *out)
 {
     out[threadIdx.x] = threadIdx.x + 1;
 }
-static __global__ void is_static(int *out) { *out = 2; }
-void __global__ word_later(int *out) { *out = 3; }
-extern "C" __global__ void c_name(int *out) { *out = 4; }
-__global__ static void __launch_bounds__(64) bounds_later(int *out) { *out = 5; }
-__global__ void __launch_bounds__(2 * 16, 4) bounds(int *out) { *out = 6; }
-__launch_bounds__(32) __global__ void bounds_first(int *out) { *out = 7; }
-inline __global__ void is_inline(int *out) { *out = 8; }
-__global__ __attribute__((unused)) void attribute(int *out) { *out = 9; }
-__global__ auto trailing(int *out) -> void { *out = 10; }
-__global__
-void
-many_lines(
-    int *out
-)
+static __global__ void is_static(int *out)
+{
+    *out = 2;
+}
+void __global__ word_later(int *out)
+{
+    *out = 3;
+}
+extern "C" __global__ void c_name(int *out)
+{
+    *out = 4;
+}
+__global__ static void __launch_bounds__(64) bounds_later(int *out)
+{
+    *out = 5;
+}
+__global__ void __launch_bounds__(2 * 16, 4) bounds(int *out)
+{
+    *out = 6;
+}
+__launch_bounds__(32) __global__ void bounds_first(int *out)
+{
+    *out = 7;
+}
+inline __global__ void is_inline(int *out)
+{
+    *out = 8;
+}
+__global__ __attribute__((unused)) void attribute(int *out)
+{
+    *out = 9;
+}
+__global__ auto trailing(int *out) -> void
+{
+    *out = 10;
+}
+__global__ void many_lines(int *out)
 {
     *out = 11;
 }
@@ -32,17 +55,32 @@ namespace outer
 {
 namespace inner
 {
-__global__ void nested(int *out) { *out = 12; }
-template <class T> __global__ void nested_template(T *out) { *out = 13; }
+__global__ void nested(int *out)
+{
+    *out = 12;
+}
+template <class T> __global__ void nested_template(T *out)
+{
+    *out = 13;
+}
 } // namespace inner
 } // namespace outer
 namespace
 {
-__global__ void hidden(int *out) { *out = 14; }
+__global__ void hidden(int *out)
+{
+    *out = 14;
+}
 } // namespace
 struct holder {
-    static __global__ void member(int *out) { *out = 15; }
-    template <int n> static __global__ void member_template(int *out) { *out = n; }
+    static __global__ void member(int *out)
+    {
+        *out = 15;
+    }
+    template <int n> static __global__ void member_template(int *out)
+    {
+        *out = n;
+    }
 };
 
 // ---- Parameters --------------------------------------------------------------------------------
@@ -54,8 +92,12 @@ struct pair {
 struct alignas(64) wide {
     char c[64];
 };
-__global__ void unnamed(int, int *out, float, pair, const char *, void (*)(int), int (*)[3]) { *out = 20; }
-__global__ void values(const int a, const pair p, struct wide w, int *const out, unsigned char, long long l)
+__global__ void unnamed(int, int *out, float, pair, const char *, void (*)(int), int (*)[3])
+{
+    *out = 20;
+}
+__global__ void values(const int a, const pair p, struct wide w, int *const out, unsigned char,
+                       long long l)
 {
     *out = a + p.a + static_cast<int>(p.b) + w.c[63] + static_cast<int>(l);
 }
@@ -67,26 +109,43 @@ __global__ void defaults(int *out, int a = 1, pair p = {2, 3.0}, int b = sizeof(
 {
     *out = a + p.a + b;
 }
-__global__ void restricted(int *__restrict__ out, const int *__restrict__ in, const float *__restrict__ = nullptr)
+__global__ void restricted(int *__restrict__ out, const int *__restrict__ in,
+                           const float *__restrict__ = nullptr)
 {
     *out = *in;
 }
 __global__ void nothing() {}
 __global__ void nothing_either(void) {}
-__global__ void grid_constant(const __grid_constant__ pair p, int *out) { *out = p.a; }
+__global__ void grid_constant(const __grid_constant__ pair p, int *out)
+{
+    *out = p.a;
+}
 typedef unsigned long word_type;
-__global__ void typedefs(word_type, std::pair<int, float> p, typename std::enable_if<true, int>::type n, int *out)
+__global__ void typedefs(word_type, std::pair<int, float> p,
+                         typename std::enable_if<true, int>::type n, int *out)
 {
     *out = p.first + n;
 }
 enum color { red, green };
-__global__ void elaborated(enum color c, struct pair p, unsigned, int *out) { *out = c + p.a; }
+__global__ void elaborated(enum color c, struct pair p, unsigned, int *out)
+{
+    *out = c + p.a;
+}
 
 // ---- Templates ---------------------------------------------------------------------------------
 
-template <typename T> __global__ void by_type(T *out, T value) { *out = value; }
-template <typename T, int n = 7> __global__ void by_value(T *out) { *out = n; }
-template <int n, typename...> __global__ void unnamed_parameters(int *out) { *out = n; }
+template <typename T> __global__ void by_type(T *out, T value)
+{
+    *out = value;
+}
+template <typename T, int n = 7> __global__ void by_value(T *out)
+{
+    *out = n;
+}
+template <int n, typename...> __global__ void unnamed_parameters(int *out)
+{
+    *out = n;
+}
 template <typename T, typename = typename std::enable_if<std::is_integral<T>::value>::type>
 __global__ void restricted_to(T *out)
 {
@@ -104,22 +163,57 @@ template <class... Ts> __device__ int sum_of(Ts... values)
     (void)unused;
     return sum;
 }
-template <typename... Ts> __global__ void pack(int *out, Ts... values) { *out = sum_of(values...); }
-template <int... ns> __global__ void value_pack(int *out) { *out = sum_of(ns...); }
-template <template <class, class...> class C, class T> __global__ void template_template(C<T, T> in, T *out)
+template <typename... Ts> __global__ void pack(int *out, Ts... values)
+{
+    *out = sum_of(values...);
+}
+template <int... ns> __global__ void value_pack(int *out)
+{
+    *out = sum_of(ns...);
+}
+template <template <class, class...> class C, class T>
+__global__ void template_template(C<T, T> in, T *out)
 {
     *out = in.second;
 }
-template <class F> __global__ void run(F f, int *out) { *out = f(*out); }
-template <typename T> __global__ typename std::enable_if<sizeof(T) == 4>::type dependent_result(T *out) { *out = 30; }
-template <int n> __global__ void __launch_bounds__(n) dependent_bounds(int *out) { *out = n; }
+template <class F> __global__ void run(F f, int *out)
+{
+    *out = f(*out);
+}
+template <typename T>
+__global__ typename std::enable_if<sizeof(T) == 4>::type dependent_result(T *out)
+{
+    *out = 30;
+}
+template <int n> __global__ void __launch_bounds__(n) dependent_bounds(int *out)
+{
+    *out = n;
+}
 // Specialisations and overloads.
-template <typename T> __global__ void special(T *out) { *out = 1; }
-template <> __global__ void special<double>(double *out) { *out = 2; }
-__global__ void overloaded(int *out) { *out = 1; }
-__global__ void overloaded(float *out) { *out = 2; }
-template <class T> __global__ void overloaded(T **out) { **out = 3; }
-template <class T> __global__ void overloaded(T *out, int) { *out = 4; }
+template <typename T> __global__ void special(T *out)
+{
+    *out = 1;
+}
+template <> __global__ void special<double>(double *out)
+{
+    *out = 2;
+}
+__global__ void overloaded(int *out)
+{
+    *out = 1;
+}
+__global__ void overloaded(float *out)
+{
+    *out = 2;
+}
+template <class T> __global__ void overloaded(T **out)
+{
+    **out = 3;
+}
+template <class T> __global__ void overloaded(T *out, int)
+{
+    *out = 4;
+}
 // Declared before, defined after use.
 __global__ void later(int *out, int n = 40);
 template <class T> __global__ void later_template(T *out);
@@ -134,13 +228,19 @@ DEFINE_KERNEL(from_macro, 41)
 
 // A class template's kernel, launched from inside.
 template <class T> struct launcher {
-    static __global__ void body(T *out, T value) { *out = value; }
+    static __global__ void body(T *out, T value)
+    {
+        *out = value;
+    }
     void go(T *out, T value) const
     {
         body<<<1, 1>>>(out, value);
         launcher::template call<3><<<1, 1>>>(out + 1);
     }
-    template <int n> static __global__ void call(T *out) { *out = n; }
+    template <int n> static __global__ void call(T *out)
+    {
+        *out = n;
+    }
 };
 template <class T> void launch_dependent(T *out)
 {
@@ -175,13 +275,7 @@ static void test_forms(int *out)
     is_inline<<<1, 1>>>(out), EXPECT(8);
     attribute<<<1, 1>>>(out), EXPECT(9);
     trailing<<<1, 1>>>(out), EXPECT(10);
-    many_lines
-        <<<1,
-           1
-        >>>
-        (
-            out
-        );
+    many_lines<<<1, 1>>>(out);
     EXPECT(11);
     outer::inner::nested<<<1, 1>>>(out), EXPECT(12);
     ::outer::inner::nested_template<<<1, 1>>>(out), EXPECT(13);
@@ -203,7 +297,7 @@ static void test_parameters(int *out)
     w.c[63] = 5;
     unnamed<<<1, 1>>>(1, out, 2.f, p, "", nullptr, nullptr), EXPECT(20);
     values<<<1, 1>>>(1, p, w, out, 'x', 6), EXPECT(19);
-    int *table = make<int>(4), (*rows)[2] = reinterpret_cast<int (*)[2]>(table);
+    int *table = make<int>(4), (*rows)[2] = reinterpret_cast<int(*)[2]>(table);
     table[3] = 7, table[1] = 8;
     defaults<<<1, 1>>>(out), EXPECT(7);
     defaults<<<1, 1>>>(out, 10, pair{20, 0}), EXPECT(34);
@@ -276,7 +370,8 @@ static void test_pointers(int *out)
     CHECK_CUDA(cudaLaunchKernel((void *)&later, dim3(1), dim3(1), arguments, 0, 0));
     EXPECT(61);
     auto only_named = unnamed_parameters<62>;
-    CHECK_CUDA(cudaLaunchKernel(reinterpret_cast<const void *>(only_named), dim3(1), dim3(1), arguments, 0, 0));
+    CHECK_CUDA(cudaLaunchKernel(reinterpret_cast<const void *>(only_named), dim3(1), dim3(1),
+                                arguments, 0, 0));
     EXPECT(62);
     cudaFuncAttributes attributes;
     CHECK_CUDA(cudaFuncGetAttributes(&attributes, (const void *)bounds));
@@ -294,7 +389,7 @@ static void test_expressions(int *out)
     n ? is_static<<<1, 1>>>(out) : c_name<<<1, 1>>>(out);
     EXPECT(4);
     for (int i = 0; i < 3; i++)
-        by_type<<<i + 1, i < 2 ? 1 : 2>>>(out, i);
+        by_type < <<i + 1, i<2 ? 1 : 2>>>(out, i);
     EXPECT(2);
     unsigned u = 1;
     size_t s = 2;

@@ -1,6 +1,6 @@
 // What the translated PTX computes.
 // SPDX-License-Identifier: Apache-2.0
-#include "check.h"
+#include "check.cuh"
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
         auto a_ = (a);                                                                             \
         decltype(a_) b_ = (b);                                                                     \
         if (!(a_ == b_)) {                                                                         \
-            printf("%s:%d: %s is %g, not %g\n", __FILE__, __LINE__, #a, double(a_), double(b_));    \
+            printf("%s:%d: %s is %g, not %g\n", __FILE__, __LINE__, #a, double(a_), double(b_));   \
             ++*bad;                                                                                \
         }                                                                                          \
     } while (0)
@@ -17,19 +17,21 @@
 #define UNARY(constraint, type, instruction, a)                                                    \
     [](type x) {                                                                                   \
         type d;                                                                                    \
-        asm volatile(instruction " %0, %1;" : "=" constraint(d) : constraint(x));                   \
+        asm volatile(instruction " %0, %1;" : "=" constraint(d) : constraint(x));                  \
         return d;                                                                                  \
     }(a)
 #define BINARY(constraint, type, instruction, a, b)                                                \
     [](type x, type y) {                                                                           \
         type d;                                                                                    \
-        asm(instruction " %0, %1, %2;" : "=" constraint(d) : constraint(x), constraint(y));         \
+        asm(instruction " %0, %1, %2;" : "=" constraint(d) : constraint(x), constraint(y));        \
         return d;                                                                                  \
     }(a, b)
 #define TERNARY(constraint, type, instruction, a, b, c)                                            \
     [](type x, type y, type z) {                                                                   \
         type d;                                                                                    \
-        asm(instruction " %0, %1, %2, %3;" : "=" constraint(d) : constraint(x), constraint(y), constraint(z)); \
+        asm(instruction " %0, %1, %2, %3;"                                                         \
+            : "=" constraint(d)                                                                    \
+            : constraint(x), constraint(y), constraint(z));                                        \
         return d;                                                                                  \
     }(a, b, c)
 
@@ -58,7 +60,8 @@ __global__ void arithmetic(int *bad)
     EQUAL(BINARY("f", float, "div.rn.f32", 1.f, 4.f), 0.25f);
     EQUAL(BINARY("f", float, "min.f32", __int_as_float(0x7fc00000), 4.f), 4.f);
     EQUAL(BINARY("d", double, "max.f64", -1.0, 4.0), 4.0);
-    EQUAL(TERNARY("f", float, "fma.rn.f32", 1.f + 1.f / 4096, 1.f + 1.f / 4096, -1.f), 2.f / 4096 + 1.f / 4096 / 4096);
+    EQUAL(TERNARY("f", float, "fma.rn.f32", 1.f + 1.f / 4096, 1.f + 1.f / 4096, -1.f),
+          2.f / 4096 + 1.f / 4096 / 4096);
     EQUAL(TERNARY("d", double, "fma.rn.f64", 2.0, 3.0, 4.0), 10.0);
     EQUAL(UNARY("f", float, "sqrt.rn.f32", 9.f), 3.f);
     EQUAL(UNARY("f", float, "rsqrt.approx.f32", 4.f), 0.5f);
@@ -107,7 +110,9 @@ __global__ void bits(int *bad)
     asm("mov.b64 {%0, %1}, %2;" : "=r"(d), "=r"(e) : "l"(both));
     EQUAL(d, 1u);
     EQUAL(e, 2u);
-    asm("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, %1; mov.b32 %0, {hi, lo}; }" : "=r"(d) : "r"(0x12345678));
+    asm("{ .reg .b16 lo, hi; mov.b32 {lo, hi}, %1; mov.b32 %0, {hi, lo}; }"
+        : "=r"(d)
+        : "r"(0x12345678));
     EQUAL(d, 0x56781234u);
     int signed_value;
     asm("cvt.s32.s8 %0, %1;" : "=r"(signed_value) : "r"(0x1ff));
@@ -119,7 +124,9 @@ __global__ void bits(int *bad)
     float f;
     asm("cvt.rn.f32.u32 %0, %1;" : "=f"(f) : "r"(7));
     EQUAL(f, 7.f);
-    asm("{ .reg .b16 h; cvt.rn.f16.f32 h, %1; cvt.f32.f16 %0, h; }" : "=f"(f) : "f"(1.0f + 1.f / 4096));
+    asm("{ .reg .b16 h; cvt.rn.f16.f32 h, %1; cvt.f32.f16 %0, h; }"
+        : "=f"(f)
+        : "f"(1.0f + 1.f / 4096));
     EQUAL(f, 1.f);
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(1.f), "f"(2.f));
     EQUAL(d, 0x3f804000u);
@@ -128,7 +135,8 @@ __global__ void bits(int *bad)
 __global__ void predicates(int *bad)
 {
     int d;
-    asm("{ .reg .pred p, q; setp.lt.s32 p|q, %1, %2; selp.b32 %0, 1, 2, p; @q add.s32 %0, %0, 10; @!q add.s32 %0, %0, 20; }"
+    asm("{ .reg .pred p, q; setp.lt.s32 p|q, %1, %2; selp.b32 %0, 1, 2, p; @q add.s32 %0, %0, 10; "
+        "@!q add.s32 %0, %0, 20; }"
         : "=r"(d)
         : "r"(-1), "r"(1));
     EQUAL(d, 21);
@@ -137,12 +145,18 @@ __global__ void predicates(int *bad)
         : "=r"(d)
         : "r"(4));
     EQUAL(d, 5);
-    asm("{ .reg .pred p; setp.neu.f32 p, %1, %1; selp.s32 %0, 1, 0, p; }" : "=r"(d) : "f"(__int_as_float(0x7fc00000)));
+    asm("{ .reg .pred p; setp.neu.f32 p, %1, %1; selp.s32 %0, 1, 0, p; }"
+        : "=r"(d)
+        : "f"(__int_as_float(0x7fc00000)));
     EQUAL(d, 1);
-    asm("{ .reg .pred p; setp.eq.f32 p, %1, %1; not.pred p, p; selp.s32 %0, 1, 0, p; }" : "=r"(d) : "f"(1.f));
+    asm("{ .reg .pred p; setp.eq.f32 p, %1, %1; not.pred p, p; selp.s32 %0, 1, 0, p; }"
+        : "=r"(d)
+        : "f"(1.f));
     EQUAL(d, 0);
     int in_out = 3;
-    asm volatile("{ .reg .u32 t; mov.u32 t, %0; { .reg .u32 t; mov.u32 t, 9; } add.u32 %0, t, %1; }" : "+r"(in_out) : "n"(4));
+    asm volatile("{ .reg .u32 t; mov.u32 t, %0; { .reg .u32 t; mov.u32 t, 9; } add.u32 %0, t, %1; }"
+                 : "+r"(in_out)
+                 : "n"(4));
     EQUAL(in_out, 7);
     asm("add.s32 %[to], %[from], 1;" : [to] "=r"(d) : [from] "r"(41));
     EQUAL(d, 42);
@@ -160,7 +174,10 @@ __global__ void memory(int *bad, unsigned *m)
     asm volatile("st.relaxed.gpu.b32 [%0 + 8], %1;" ::"l"(m), "r"(13));
     asm volatile("st.volatile.global.u32 [%0], %1;" ::"l"(m + 3), "r"(14));
     uint4 v;
-    asm volatile("ld.relaxed.sys.v4.u32 {%0,%1,%2,%3},[%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(m) : "memory");
+    asm volatile("ld.relaxed.sys.v4.u32 {%0,%1,%2,%3},[%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(m)
+                 : "memory");
     EQUAL(v.x + v.y + v.z + v.w, 50u);
     unsigned d;
     asm volatile("ld.acquire.gpu.u32 %0, [%1-4];" : "=r"(d) : "l"(m + 1));
@@ -168,16 +185,21 @@ __global__ void memory(int *bad, unsigned *m)
     unsigned long long wide;
     asm volatile("ld.volatile.global.u64 %0, [%1];" : "=l"(wide) : "l"(m));
     EQUAL(wide, (12ull << 32) | 11);
-    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v2.s32 {%0, _}, [%1];" : "=r"(d) : "l"(m + 2));
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v2.s32 {%0, _}, [%1];"
+                 : "=r"(d)
+                 : "l"(m + 2));
     EQUAL(d, 13u);
     asm volatile("st.global.b8 [%0], %1;" ::"l"(m), "r"(0x1ff));
     EQUAL(m[0], 0xffu);
     int sign;
     asm volatile("ld.global.s8 %0, [%1];" : "=r"(sign) : "l"(m));
     EQUAL(sign, -1);
-    asm volatile("st.global.wt.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(m), "r"(1), "r"(2), "r"(3), "r"(4));
+    asm volatile("st.global.wt.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(m), "r"(1), "r"(2), "r"(3),
+                 "r"(4));
     EQUAL(m[3], 4u);
-    asm volatile("{ .reg .b128 x; mov.b128 x, {%1, %2}; st.relaxed.sys.global.b128 [%0], x; }" ::"l"(m), "l"(5ull), "l"(6ull));
+    asm volatile(
+        "{ .reg .b128 x; mov.b128 x, {%1, %2}; st.relaxed.sys.global.b128 [%0], x; }" ::"l"(m),
+        "l"(5ull), "l"(6ull));
     EQUAL(m[2], 6u);
     asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(m), "l"(7ull), "l"(8ull));
     EQUAL(m[2], 8u);
@@ -188,10 +210,13 @@ __global__ void memory(int *bad, unsigned *m)
     unsigned address = (unsigned)__cvta_generic_to_shared(s);
     asm volatile("st.shared.s32 [%0+8], %1;" ::"r"(address), "r"(77));
     EQUAL(s[2], 77);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"l"(__cvta_generic_to_shared(s)), "l"(m));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"l"(__cvta_generic_to_shared(s)),
+                 "l"(m));
     asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;");
     EQUAL(s[1], 9);
-    asm volatile("fence.acq_rel.sys; fence.sc.gpu; membar.gl; fence.acq_rel.cta; fence.proxy.async;" ::: "memory");
+    asm volatile(
+        "fence.acq_rel.sys; fence.sc.gpu; membar.gl; fence.acq_rel.cta; fence.proxy.async;" ::
+            : "memory");
 }
 
 __global__ void atomics(int *bad, unsigned *m)
@@ -206,7 +231,9 @@ __global__ void atomics(int *bad, unsigned *m)
     EQUAL(m[0], 6u);
     asm volatile("atom.cas.b32 %0, [%1], %2, %3;" : "=r"(old) : "l"(m), "r"(6), "r"(20));
     EQUAL(old * 100 + m[0], 620u);
-    asm volatile("atom.acquire.cta.global.cas.b32 %0, [%1], %2, %3;" : "=r"(old) : "l"(m), "r"(6), "r"(30));
+    asm volatile("atom.acquire.cta.global.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(old)
+                 : "l"(m), "r"(6), "r"(30));
     EQUAL(old * 100 + m[0], 2020u);
     asm volatile("atom.exch.b32 %0, [%1], %2;" : "=r"(old) : "l"(m), "r"(1));
     EQUAL(old * 100 + m[0], 2001u);
@@ -219,9 +246,11 @@ __global__ void atomics(int *bad, unsigned *m)
     float *f = reinterpret_cast<float *>(m + 4);
     for (int i = 0; i < 4; i++)
         f[i] = i;
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(f), "f"(1.f), "f"(2.f), "f"(3.f), "f"(4.f));
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(f), "f"(1.f), "f"(2.f),
+                 "f"(3.f), "f"(4.f));
     EQUAL(f[0] + 10 * f[1] + 100 * f[2] + 1000 * f[3], 7531.f);
-    asm volatile("red.relaxed.gpu.global.add.noftz.f16x2 [%0], %1;" ::"l"(m + 1), "r"(0x3c004000u)); // 1, 2
+    asm volatile("red.relaxed.gpu.global.add.noftz.f16x2 [%0], %1;" ::"l"(m + 1),
+                 "r"(0x3c004000u)); // 1, 2
     EQUAL(m[1], 0x3c004000u);
     asm volatile("red.global.add.u64 [%0], %1;" ::"l"(m + 2), "l"(1ull << 40));
     EQUAL(m[3], 1u << 8);
@@ -245,15 +274,21 @@ __global__ void warps(int *bad)
 {
     int lane = threadIdx.x;
     unsigned d, e;
-    asm volatile("{ .reg .pred p; setp.lt.s32 p, %1, 5; vote.sync.ballot.b32 %0, p, 0xffffffff; }" : "=r"(d) : "r"(lane));
+    asm volatile("{ .reg .pred p; setp.lt.s32 p, %1, 5; vote.sync.ballot.b32 %0, p, 0xffffffff; }"
+                 : "=r"(d)
+                 : "r"(lane));
     EQUAL(d, 0x1fu);
     asm volatile("shfl.sync.bfly.b32 %0, %1, 1, 0x1f, 0xffffffff;" : "=r"(d) : "r"(lane));
     EQUAL(d, unsigned(lane ^ 1));
-    asm volatile("{ .reg .pred p; shfl.sync.up.b32 %0|p, %2, 2, 0, 0xffffffff; selp.u32 %1, 1, 0, p; }" : "=r"(d), "=r"(e) : "r"(lane));
+    asm volatile(
+        "{ .reg .pred p; shfl.sync.up.b32 %0|p, %2, 2, 0, 0xffffffff; selp.u32 %1, 1, 0, p; }"
+        : "=r"(d), "=r"(e)
+        : "r"(lane));
     EQUAL(d * 2 + e, lane < 2 ? unsigned(lane) * 2 : (unsigned(lane) - 2) * 2 + 1);
     asm volatile("redux.sync.add.u32 %0, %1, 0xffffffff;" : "=r"(d) : "r"(lane));
     EQUAL(d, 31u * 16);
-    asm volatile("{ .reg .pred p; elect.sync %0|p, 0xffffffff; selp.u32 %1, 1, 0, p; }" : "=r"(d), "=r"(e));
+    asm volatile("{ .reg .pred p; elect.sync %0|p, 0xffffffff; selp.u32 %1, 1, 0, p; }"
+                 : "=r"(d), "=r"(e));
     EQUAL(e, unsigned(lane == 0));
     asm volatile("match.any.sync.b32 %0, %1, 0xffffffff;" : "=r"(d) : "r"(lane / 16));
     EQUAL(d, lane < 16 ? 0xffffu : 0xffff0000u);

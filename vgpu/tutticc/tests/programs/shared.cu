@@ -1,6 +1,6 @@
 // Every form of shared memory.
 // SPDX-License-Identifier: Apache-2.0
-#include "check.h"
+#include "check.cuh"
 
 enum { THREADS = 8 };
 
@@ -32,7 +32,7 @@ __global__ void forms(int *out)
     alignas(32) __shared__ char aligned_before[3];
     __shared__ char aligned_after[3] __attribute__((aligned(16)));
     volatile __shared__ int v;
-    __shared__ int (*pointer_to_array)[THREADS];
+    __shared__ int(*pointer_to_array)[THREADS];
     int me = threadIdx.x;
     if (me == 0) {
         a = 1, c = b, s.x = 2, s.z[1] = 3, rows[1].y = 4, u.whole = 0x01010101, v = 5, d[1][2] = 6;
@@ -43,9 +43,12 @@ __global__ void forms(int *out)
     if (me == THREADS - 1) {
         out[0] = a + c[3] + s.x + static_cast<int>(s.z[1]) + rows[1].y + u.part[2] + v + d[1][2];
         out[1] = (*pointer_to_array)[me];
-        out[2] = sizeof(b) == THREADS * sizeof(int) && sizeof(d) == 6 * sizeof(int) && sizeof(s) == sizeof(three);
-        out[3] = (reinterpret_cast<size_t>(aligned_macro) % 64 + reinterpret_cast<size_t>(aligned_word) % 128 +
-                  reinterpret_cast<size_t>(aligned_before) % 32 + reinterpret_cast<size_t>(aligned_after) % 16) == 0;
+        out[2] = sizeof(b) == THREADS * sizeof(int) && sizeof(d) == 6 * sizeof(int) &&
+                 sizeof(s) == sizeof(three);
+        out[3] = (reinterpret_cast<size_t>(aligned_macro) % 64 +
+                  reinterpret_cast<size_t>(aligned_word) % 128 +
+                  reinterpret_cast<size_t>(aligned_before) % 32 +
+                  reinterpret_cast<size_t>(aligned_after) % 16) == 0;
     }
 }
 
@@ -93,7 +96,8 @@ template <class T> __global__ void dynamic_forms(int *out, int n)
     __syncthreads();
     if (threadIdx.x == 1) {
         out[0] = static_cast<int>(typed[n - 1]);
-        out[1] = reinterpret_cast<void *>(typed) == reinterpret_cast<void *>(bytes) && dynamic() == static_cast<void *>(typed) &&
+        out[1] = reinterpret_cast<void *>(typed) == reinterpret_cast<void *>(bytes) &&
+                 dynamic() == static_cast<void *>(typed) &&
                  dynamic_outside == static_cast<void *>(typed);
         out[2] = reinterpret_cast<size_t>(bytes) % 16 == 0;
     }

@@ -1,6 +1,7 @@
-// __device__, __constant__ and __managed__ variables: one per device, found by name from host and kernels.
+// __device__, __constant__ and __managed__ variables: one per device, found by name from host and
+// kernels.
 // SPDX-License-Identifier: Apache-2.0
-#include "check.h"
+#include "check.cuh"
 
 struct point {
     int x, y;
@@ -33,9 +34,7 @@ alignas(64) __device__ char aligned[64];
 
 struct user {
     int counter; // not the variable
-    __device__ user() : counter(100)
-    {
-    }
+    __device__ user() : counter(100) {}
     __device__ int get() const
     {
         return counter + ::counter;
@@ -77,7 +76,8 @@ __global__ void look(int *out)
     out[7] = origin.x + p.x + pp->y;
     int sized[whole + fixed];
     out[8] = sizeof(sized) / sizeof(int);
-    out[9] = text[1] + primes[2] + (*&managed)++ + both + declared + space::nested + space::hidden + ::other;
+    out[9] = text[1] + primes[2] + (*&managed)++ + both + declared + space::nested + space::hidden +
+             ::other;
     fraction = 0.5f;
     out[10] = reinterpret_cast<size_t>(aligned) % 64 == 0 && sizeof(table) == 16;
 }

@@ -1,4 +1,5 @@
-// What the programs that test tutticc share: a failed check names its line and makes the program fail.
+// What the programs that test tutticc share: a failed check names its line and makes the program
+// fail.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TUTTICC_TESTS_CHECK_H
 #define TUTTICC_TESTS_CHECK_H
@@ -20,7 +21,7 @@ static int failures;
     do {                                                                                           \
         cudaError_t error_ = (call);                                                               \
         if (error_ != cudaSuccess) {                                                               \
-            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_));       \
+            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_));      \
             failures++;                                                                            \
         }                                                                                          \
     } while (0)
