@@ -389,7 +389,7 @@ static void test_expressions(int *out)
     n ? is_static<<<1, 1>>>(out) : c_name<<<1, 1>>>(out);
     EXPECT(4);
     for (int i = 0; i < 3; i++)
-        by_type < <<i + 1, i<2 ? 1 : 2>>>(out, i);
+        by_type<<<i + 1, (i < 2 ? 1 : 2)>>>(out, i);
     EXPECT(2);
     unsigned u = 1;
     size_t s = 2;
