@@ -157,8 +157,7 @@ template <class... P, void (*function)(P...), class Information>
 const bool kernel_stub<void (*)(P...), function, Information>::registered =
     kernel_stub<void (*)(P...), function, Information>::enlist();
 
-// ---- The thread sanitizer
-// ------------------------------------------------------------------------
+// ---- The thread sanitizer ----------------------------------------------------------------------
 #ifdef __SANITIZE_THREAD__
 } // namespace vgpu
 
