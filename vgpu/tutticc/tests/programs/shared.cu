@@ -35,7 +35,8 @@ __global__ void forms(int *out)
     __shared__ int(*pointer_to_array)[THREADS];
     int me = threadIdx.x;
     if (me == 0) {
-        a = 1, c = b, s.x = 2, s.z[1] = 3, rows[1].y = 4, u.whole = 0x01010101, v = 5, d[1][2] = 6;
+        a = 1, c = b, s.x = 2, s.z[1] = 3, rows[1].y = 4, u.whole = 0x01010101, d[1][2] = 6;
+        v = 5;
         pointer_to_array = &b;
     }
     b[me] = me * 10;
