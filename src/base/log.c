@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -146,6 +147,37 @@ void tt_log(enum tt_log_level message_level, enum tt_log_subsystem subsystem, co
                : message_level == TT_LOG_TRACE ? "TRACE"
                                                : "INFO",
                text);
+}
+
+static atomic_int has_started;
+
+void tt_log_start(int rank)
+{
+    pthread_once(&once, open_log);
+    if (level < TT_LOG_VERSION || (level < TT_LOG_INFO && rank != 0) ||
+        atomic_exchange(&has_started, 1) != 0) {
+        return;
+    }
+    int cuda = 0;
+    char version[64];
+    (void)cudaRuntimeGetVersion(&cuda);
+    snprintf(version, sizeof version, "NCCL version %d.%d.%d+cuda%d.%d", NCCL_MAJOR, NCCL_MINOR,
+             NCCL_PATCH, cuda / 1000, cuda % 1000 / 10);
+    if (level < TT_LOG_INFO) {
+        pthread_mutex_lock(&mutex);
+        fprintf(log_file, "%s\n", version);
+        fflush(log_file);
+        pthread_mutex_unlock(&mutex);
+        return;
+    }
+    tt_log(TT_LOG_INFO, TT_LOG_INIT, "%s", version);
+    for (int i = 0; i < TT_PARAM_COUNT; i++) {
+        const char *text = tt_param_as_set((enum tt_param)i);
+        if (text != NULL) {
+            tt_log(TT_LOG_INFO, TT_LOG_ENV, "%s set by environment to %s",
+                   tt_param_name((enum tt_param)i), text);
+        }
+    }
 }
 
 static void store_error(const char *text)

@@ -23,6 +23,10 @@ enum tt_log_subsystem {
 void tt_log(enum tt_log_level level, enum tt_log_subsystem subsystem, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// Says once per process which version this is, and which settings the environment has: at INFO as
+// messages, at VERSION and WARN as one bare line of rank 0, as NCCL does.
+void tt_log_start(int rank);
+
 // Where a failure is first seen: stores the text for ncclGetLastError, warns once, returns
 // `result`. Callers above only pass the result on. The text names the argument, its value, the rank
 // and what would be right.

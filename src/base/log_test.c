@@ -22,6 +22,9 @@ static void say_everything(int rank, int size)
     tt_log(TT_LOG_INFO, TT_LOG_INIT, "init info");
     tt_log(TT_LOG_INFO, TT_LOG_REG, "reg info");
     tt_log(TT_LOG_TRACE, TT_LOG_INIT, "a trace");
+    tt_log_start(1);
+    tt_log_start(0);
+    tt_log_start(0);
     EXPECT_EQ(tt_fail(ncclInvalidArgument, "bad thing %s", "x%sy"), ncclInvalidArgument);
     EXPECT_STR(tt_last_error(), "bad thing x%sy");
 }
@@ -50,16 +53,33 @@ static void run_with(const char *level, const char *subsystems, char *out, size_
     }
 }
 
+static int count(const char *text, const char *part)
+{
+    int n = 0;
+    for (; (text = strstr(text, part)) != NULL; text++) {
+        n++;
+    }
+    return n;
+}
+
 static void levels(void)
 {
     char text[4096], expected[128];
     run_with("NONE", NULL, text, sizeof text);
     EXPECT_STR(text, "");
     run_with("warn", NULL, text, sizeof text);
+    EXPECT_EQ(count(text, "NCCL version 2.30.7+cuda"), 1);
+    EXPECT_CONTAINS(text, "\nNCCL version"); // bare
     EXPECT_CONTAINS(text, "NCCL WARN a warning 1\n");
     EXPECT_CONTAINS(text, "NCCL WARN bad thing x%sy\n");
     EXPECT(strstr(text, "info") == NULL);
+    setenv("TUTTI_SECRET", "hush", 1);
     run_with("INFO", NULL, text, sizeof text);
+    unsetenv("TUTTI_SECRET");
+    EXPECT_EQ(count(text, "NCCL INFO NCCL version 2.30.7+cuda"), 1);
+    EXPECT_CONTAINS(text, "NCCL INFO NCCL_DEBUG set by environment to INFO\n");
+    EXPECT_CONTAINS(text, "TUTTI_SECRET set by environment");
+    EXPECT_EQ(count(text, "hush"), 0);
     EXPECT_CONTAINS(text, "NCCL INFO init info\n");
     EXPECT(strstr(text, "reg info") == NULL);
     EXPECT(strstr(text, "trace") == NULL);

@@ -80,9 +80,8 @@ static void read_all(void)
         if (text == NULL) {
             continue;
         }
-        if (rows[i].is_text) {
-            texts[i] = strdup(text);
-        } else {
+        texts[i] = strdup(text);
+        if (!rows[i].is_text) {
             integers[i] = read_integer(&rows[i], text);
         }
     }
@@ -98,6 +97,17 @@ const char *tt_param_text(enum tt_param param)
 {
     pthread_once(&once, read_all);
     return texts[param] == NULL ? "" : texts[param];
+}
+
+const char *tt_param_name(enum tt_param param)
+{
+    return rows[param].name;
+}
+
+const char *tt_param_as_set(enum tt_param param)
+{
+    pthread_once(&once, read_all);
+    return param == TT_PARAM_SECRET && texts[param] != NULL ? "(not shown)" : texts[param];
 }
 
 void tt_param_print(FILE *file)

@@ -30,6 +30,10 @@ enum tt_param {
 long tt_param_int(enum tt_param param);
 // The value of a text setting, "" where it is not set.
 const char *tt_param_text(enum tt_param param);
+// The name of a setting, and its text as the environment has it; NULL where it is not set. A
+// secret's text is not shown.
+const char *tt_param_name(enum tt_param param);
+const char *tt_param_as_set(enum tt_param param);
 // Writes the table as text: name, default, unit or range, help. docs/env.md is made from it.
 void tt_param_print(FILE *file);
 

@@ -32,7 +32,7 @@ struct tt_bootstrap {
     struct tt_session session;
     uint32_t sequence;    // of the next gather
     ncclResult_t broken;  // once not ncclSuccess every call returns it
-    bool is_handshaking;  // a connection that closes is then tried again
+    bool is_tentative;    // a connection that closes is then tried again
     bool was_dropped;     // it did
     atomic_int in_use;    // by a call, or by a look from another thread
     unsigned char *frame; // the last frame received
@@ -72,7 +72,7 @@ static ncclResult_t wait_for(struct tt_bootstrap *b, short events, uint64_t dead
 
 static ncclResult_t root_gone(struct tt_bootstrap *b)
 {
-    if (b->is_handshaking) {
+    if (b->is_tentative) {
         b->was_dropped = true;
         return ncclRemoteError;
     }
@@ -165,6 +165,15 @@ static ncclResult_t expect_frame(struct tt_bootstrap *b, enum tt_frame_kind kind
         }
         if (got == kind && kind != TT_FRAME_ERROR) {
             return ncclSuccess;
+        }
+        if (got == TT_FRAME_USED) {
+            b->was_dropped = b->is_tentative;
+            return b->was_dropped
+                       ? ncclInvalidUsage
+                       : broken(b, tt_fail(ncclInvalidUsage,
+                                           "rank %d: this unique id is already used: make a new "
+                                           "one for each communicator",
+                                           b->rank));
         }
         if (got == TT_FRAME_NOTICE) {
             fprintf(stderr, "tutti: %.*s\n", (int)*bytes_out, (const char *)*body_out);
@@ -264,7 +273,7 @@ static ncclResult_t connect_to(struct tt_bootstrap *b, const struct tt_id *id)
         if (error == 0) {
             return ncclSuccess;
         }
-        bool again = error == EAGAIN || error == ETIMEDOUT ||
+        bool again = error == EAGAIN || error == ETIMEDOUT || error == ECONNRESET ||
                      (error == ECONNREFUSED && id->root_at_rank_0 != 0);
         if (!again || tt_now_ns() > limit_ns) {
             return tt_fail(ncclSystemError,
@@ -315,10 +324,10 @@ static ncclResult_t enter(struct tt_bootstrap *b, const struct tt_id *id)
     for (;;) {
         TRY(connect_to(b, id));
         setsockopt(b->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        b->is_handshaking = true;
+        b->is_tentative = true;
         b->was_dropped = false;
         ncclResult_t result = prove(b);
-        b->is_handshaking = false;
+        b->is_tentative = false;
         if (!b->was_dropped) {
             return result;
         }
@@ -343,12 +352,37 @@ static ncclResult_t send_claim(struct tt_bootstrap *b, enum tt_frame_kind kind, 
     return send_frame(b, kind, &claim, sizeof claim, text, strnlen(text, 500));
 }
 
+// Joins at a fixed address, where the root of the communicator before may still be: then again,
+// until it is gone.
+static ncclResult_t join_fixed(struct tt_bootstrap *b, struct tt_id *id)
+{
+    unsigned char *body;
+    size_t bytes;
+    if (b->rank == 0) {
+        TRY(tt_root_start(&id->address, id->secret));
+    }
+    uint64_t limit_ns = tt_now_ns() + (uint64_t)HANDSHAKE_MS * 1000000u;
+    for (;;) {
+        TRY(enter(b, id));
+        TRY(send_claim(b, TT_FRAME_JOIN, ""));
+        b->is_tentative = tt_now_ns() < limit_ns;
+        ncclResult_t result = expect_frame(b, TT_FRAME_READY, &body, &bytes);
+        b->is_tentative = false;
+        if (!b->was_dropped) {
+            return result;
+        }
+        close(b->fd);
+        b->fd = -1;
+        poll(NULL, 0, RETRY_MS);
+    }
+}
+
 static ncclResult_t join(struct tt_bootstrap *b, struct tt_id *id)
 {
     unsigned char *body;
     size_t bytes;
-    if (id->root_at_rank_0 != 0 && b->rank == 0) {
-        TRY(tt_root_start(&id->address, id->secret));
+    if (id->root_at_rank_0 != 0) {
+        return join_fixed(b, id);
     }
     TRY(enter(b, id));
     TRY(send_claim(b, TT_FRAME_JOIN, ""));

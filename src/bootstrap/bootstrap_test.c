@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -425,6 +426,95 @@ static void bad_ids(void)
     EXPECT(b == NULL);
 }
 
+// ---- A fixed address instead of an id
+
+static void meet_at_address(int rank, int size)
+{
+    for (int round = 0; round < 10; round++) { // one communicator after the other
+        ncclUniqueId id;
+        struct tt_bootstrap *b = NULL;
+        EXPECT_OK(tt_bootstrap_make_id(&id));
+        if (!EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b))) {
+            EXPECT_STR(tt_last_error(), "");
+            return;
+        }
+        gather_rounds(b, rank, size, 3);
+        tt_bootstrap_leave(b);
+    }
+}
+
+static void refuse_address(int rank, int size)
+{
+    ncclUniqueId id;
+    (void)rank;
+    (void)size;
+    EXPECT(tt_bootstrap_make_id(&id) != ncclSuccess);
+    EXPECT_CONTAINS(tt_last_error(), getenv("TUTTI_TEST_EXPECTED"));
+}
+
+static void refused_address(const char *address, const char *text)
+{
+    setenv("NCCL_COMM_ID", address, 1);
+    setenv("TUTTI_TEST_EXPECTED", text, 1);
+    run_ranks(1, refuse_address, 20);
+}
+
+static void fixed_address(void)
+{
+    char address[64];
+    snprintf(address, sizeof address, "127.0.0.1:%d", 20000 + (int)getpid() % 10000);
+    setenv("NCCL_COMM_ID", address, 1);
+    setenv("TUTTI_SECRET", "a secret of this test", 1);
+    run_ranks(4, meet_at_address, 60);
+    snprintf(address, sizeof address, "[::1]:%d", 20000 + (int)getpid() % 10000);
+    setenv("NCCL_COMM_ID", address, 1);
+    run_ranks(2, meet_at_address, 60);
+    unsetenv("TUTTI_SECRET");
+    refused_address("10.1.2.3:4000", "needs TUTTI_SECRET");
+    refused_address("[fe80::1]:4000", "needs TUTTI_SECRET");
+    refused_address("127.0.0.1", "must be address:port");
+    refused_address("127.0.0.1:99999", "must be address:port");
+    refused_address("127.0.0.1:12x", "must be address:port");
+    refused_address("nowhere:4000", "no numeric address");
+    refused_address("[127.0.0.1]:4000", "no numeric address");
+    unsetenv("NCCL_COMM_ID");
+}
+
+// ---- Waiting costs little
+
+static void wait_cheaply(int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    struct rusage before, after;
+    if (rank == size - 1) {
+        sleep_s(3);
+    }
+    getrusage(RUSAGE_SELF, &before);
+    EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
+    if (rank == size - 1) {
+        sleep_s(3);
+    }
+    EXPECT_OK(tt_bootstrap_barrier(b));
+    getrusage(RUSAGE_SELF, &after);
+    double used = (double)(after.ru_utime.tv_sec - before.ru_utime.tv_sec +
+                           (after.ru_stime.tv_sec - before.ru_stime.tv_sec)) +
+                  (double)(after.ru_utime.tv_usec - before.ru_utime.tv_usec +
+                           (after.ru_stime.tv_usec - before.ru_stime.tv_usec)) /
+                      1e6;
+    EXPECT(used < 0.02 * 6); // 2 % of a core
+    tt_bootstrap_leave(b);
+}
+
+static void cheap_waits(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    SKIP("sanitizers make everything dear");
+#else
+    run_ranks(8, wait_cheaply, 40);
+#endif
+}
+
 // ---- Signals, many rounds -----------------------------------------------------------------------
 
 static _Atomic int signals_seen;
@@ -483,6 +573,8 @@ int main(void)
     RUN(abort_waits);
     RUN(used_id);
     RUN(bad_ids);
+    RUN(fixed_address);
+    RUN(cheap_waits);
     RUN(signals);
     RUN(many_rounds);
     return expect_result();

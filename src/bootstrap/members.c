@@ -93,8 +93,8 @@ static bool read_claim(struct tt_root *root, struct tt_peer_connection *connecti
         return false;
     }
     if (root->state == TT_ROOT_RUNNING) {
-        fail_one(connection, ncclInvalidUsage,
-                 "this unique id is already used: make a new one for each communicator");
+        tt_connection_send(connection, TT_FRAME_USED, NULL, 0, NULL, 0);
+        connection->closing = true;
         return false;
     }
     char refusal[512];

@@ -34,6 +34,7 @@ enum {
     LINGER_MS = 10000,          // how long latecomers of a failed communicator get the reason
     COMPLAINT_EVERY_MS = 1000,  // at most one line about strangers
     TICK_MS = 50,               // between two looks at the clock
+    PORT_PATIENCE_MS = 10000,   // for a fixed port to become free
     CALM_TICK_MS = 1000,        // the same where nothing depends on it
 };
 
@@ -273,8 +274,19 @@ static ncclResult_t listen_at(struct tt_address *address, int *listener_out)
     int on = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     socklen_t length = tt_address_to_socket(address, &where);
-    if (bind(fd, (struct sockaddr *)&where, length) != 0 || listen(fd, SOMAXCONN) != 0 ||
-        getsockname(fd, (struct sockaddr *)&where, &length) != 0) {
+    bool listens = false;
+    // A fixed port may still be the root's of the communicator before.
+    for (int turn = 0; turn < PORT_PATIENCE_MS / TICK_MS && !listens; turn++) {
+        listens = bind(fd, (struct sockaddr *)&where, length) == 0 && listen(fd, SOMAXCONN) == 0 &&
+                  getsockname(fd, (struct sockaddr *)&where, &length) == 0;
+        if (!listens && (address->port == 0 || errno != EADDRINUSE)) {
+            break;
+        }
+        if (!listens) {
+            poll(NULL, 0, TICK_MS);
+        }
+    }
+    if (!listens) {
         ncclResult_t result = tt_fail(ncclSystemError, "listening for the ranks at %s: %m", text);
         close(fd);
         return result;

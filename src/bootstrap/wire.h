@@ -38,6 +38,7 @@ enum tt_frame_kind {
     TT_FRAME_ERROR,  // root -> rank: i32 result, text. The communicator is finished
     TT_FRAME_NOTICE, // root -> rank 0: a text to print
     TT_FRAME_FAILED, // rank -> root: text
+    TT_FRAME_USED,   // root -> rank: its id has made its communicator already
     TT_FRAME_CANNOT, // instead of JOIN: struct tt_join, then the text why it will never come
     TT_FRAME_LEAVE,  // rank -> root: in good order
 };

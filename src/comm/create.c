@@ -81,6 +81,7 @@ static ncclResult_t tell_others(const ncclUniqueId *id, int nranks, int rank, nc
 static ncclResult_t join_job(struct ncclComm *comm, void *argument)
 {
     struct joining *joining = argument;
+    tt_log_start(comm->rank);
     tt_log(TT_LOG_INFO, TT_LOG_INIT, "[rank %d] comm %p rank %d nranks %d cudaDev %d - Init START",
            comm->rank, (void *)comm, comm->rank, comm->nranks, comm->cuda_device);
     uint64_t start = tt_now_ns();

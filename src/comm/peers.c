@@ -5,9 +5,12 @@
 #include "comm/comm.h"
 #include "topology/lsa_team.h"
 
+#include <ctype.h>
 #include <cuda.h>
 #include <cuda_runtime.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -52,22 +55,22 @@ static uint64_t machine_hash(void)
 static ncclResult_t fake_host(int rank, int *host_out)
 {
     const char *p = tt_param_text(TT_PARAM_FAKE_HOSTS);
+    bool is_good = true;
     int host = 0;
-    long first = 0;
-    while (*p != 0) {
+    long first = 0; // of the host
+    while (*p != 0 && is_good) {
         char *end;
+        errno = 0;
         long count = strtol(p, &end, 10);
-        if (end == p || count < 1 || count > INT_MAX || (*end != 0 && *end != ',')) {
-            return tt_fail(ncclInvalidUsage,
-                           "TUTTI_FAKE_HOSTS=%s: must be ranks per host such as 3,5",
-                           tt_param_text(TT_PARAM_FAKE_HOSTS));
-        }
-        if (rank < first + count) {
-            break;
-        }
+        is_good = isdigit((unsigned char)*p) && count >= 1 && count <= INT_MAX && errno == 0 &&
+                  (*end == 0 || (*end == ',' && end[1] != 0));
         first += count;
-        host++;
+        host += rank >= first;
         p = *end == 0 ? end : end + 1;
+    }
+    if (!is_good) {
+        return tt_fail(ncclInvalidUsage, "TUTTI_FAKE_HOSTS=%s: must be ranks per host such as 3,5",
+                       tt_param_text(TT_PARAM_FAKE_HOSTS));
     }
     *host_out = host;
     return ncclSuccess;
