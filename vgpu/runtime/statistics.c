@@ -36,6 +36,7 @@ static _Atomic(struct table *) tables;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards `start`
 static struct totals start;
 static __thread struct table *mine;
+static __thread bool paused; // see vgpu_count_pause
 
 static struct table *my_table(void)
 {
@@ -133,9 +134,14 @@ static void count_access(int device, const void *address, size_t bytes, int is_s
     }
 }
 
+void vgpu_count_pause(bool now_paused)
+{
+    paused = now_paused;
+}
+
 void vgpu_count_access(const void *address, size_t bytes, int is_store)
 {
-    if (vgpu_counting && vgpu_running_device) {
+    if (vgpu_counting && vgpu_running_device && !paused) {
         count_access(vgpu_running_device->ordinal, address, bytes, is_store);
     }
 }

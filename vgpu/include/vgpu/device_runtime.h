@@ -159,6 +159,9 @@ extern __thread struct vgpu_multimem_range vgpu_multimem_cache
 const struct vgpu_multimem_range *vgpu_multimem_find(uintptr_t address, size_t bytes);
 // Counts multimem traffic; called by the helpers where vgpu_counting is set.
 void vgpu_count_multimem(const struct vgpu_multimem_range *range, size_t bytes, bool is_load);
+// Between true and false, plain accesses of the calling thread are not counted: the members' copies
+// of a multimem access have been counted as such.
+void vgpu_count_pause(bool paused);
 extern bool vgpu_counting;
 
 // ---- Marks for a picture of a run

@@ -42,11 +42,27 @@ inline const vgpu_multimem_range &find(const void *address, size_t bytes)
     return *vgpu_multimem_find(at, bytes);
 }
 
-inline void count(const vgpu_multimem_range &range, size_t bytes, bool is_load)
+// Counts one operation, and keeps what it does to the members from being counted once more in
+// programs compiled with `tutticc --count`.
+class counted
 {
-    if (__builtin_expect(vgpu_counting, 0))
-        vgpu_count_multimem(&range, bytes, is_load);
-}
+    bool active;
+
+  public:
+    counted(const vgpu_multimem_range &range, size_t bytes, bool is_load) : active(vgpu_counting)
+    {
+        if (__builtin_expect(active, 0)) {
+            vgpu_count_multimem(&range, bytes, is_load);
+            vgpu_count_pause(true);
+        }
+    }
+    ~counted()
+    {
+        if (__builtin_expect(active, 0))
+            vgpu_count_pause(false);
+    }
+    counted(const counted &) = delete;
+};
 
 // ---- Kinds of elements
 // --------------------------------------------------------------------------- `storage` is what PTX
@@ -332,8 +348,8 @@ inline void load_reduce(typename Kind::storage (&out)[registers], const void *ad
     const size_t bytes = sizeof(typename Kind::storage) * registers;
     static_assert(bytes <= 16, "a multimem access has at most 16 bytes");
     const vgpu_multimem_range &range = find(address, bytes);
+    counted once(range, bytes, true);
     reducer<Kind, bytes, op>::run(range, reinterpret_cast<uintptr_t>(address) - range.base, out);
-    count(range, bytes, true);
 }
 
 // Writes `value` (1, 2, 4, 8 or 16 bytes) to every member.
@@ -344,12 +360,12 @@ template <class T> inline void store(void *address, const T &value)
     typedef typename vector<char, sizeof(T)>::type vec;
     typedef vec __attribute__((may_alias)) aliasing_vec;
     const vgpu_multimem_range &range = find(address, sizeof(T));
+    counted once(range, sizeof(T), false);
     size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
     vec raw;
     memcpy(&raw, &value, sizeof(raw));
     for (int i = 0; i < range.member_count; i++)
         *reinterpret_cast<aliasing_vec *>(range.member[i] + offset) = raw;
-    count(range, sizeof(T), false);
 }
 
 // A store whose every element is an atomic store of the given order (__ATOMIC_RELAXED or
@@ -357,10 +373,10 @@ template <class T> inline void store(void *address, const T &value)
 template <class T> inline void store_atomic(void *address, T value, int order)
 {
     const vgpu_multimem_range &range = find(address, sizeof(T));
+    counted once(range, sizeof(T), false);
     size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
     for (int i = 0; i < range.member_count; i++)
         __atomic_store(reinterpret_cast<T *>(range.member[i] + offset), &value, order);
-    count(range, sizeof(T), false);
 }
 
 // One member's atomic update.
@@ -404,10 +420,10 @@ template <> struct atomic_operation<operation::max> {
 template <operation op, class E> inline void reduce(void *address, E value, int order)
 {
     const vgpu_multimem_range &range = find(address, sizeof(E));
+    counted once(range, sizeof(E), false);
     size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
     for (int i = 0; i < range.member_count; i++)
         atomic_operation<op>::run(reinterpret_cast<E *>(range.member[i] + offset), value, order);
-    count(range, sizeof(E), false);
 }
 
 // The same for floats: adds `value` (float, double, or any type of 2, 4 or 8 bytes that `add`
@@ -417,6 +433,7 @@ inline void reduce_with(void *address, int elements, const T *values, F add)
 {
     size_t bytes = sizeof(T) * static_cast<size_t>(elements);
     const vgpu_multimem_range &range = find(address, bytes);
+    counted once(range, bytes, false);
     size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
     for (int i = 0; i < range.member_count; i++) {
         for (int j = 0; j < elements; j++) {
@@ -425,7 +442,6 @@ inline void reduce_with(void *address, int elements, const T *values, F add)
                           [&](T old) { return add(old, value); });
         }
     }
-    count(range, bytes, false);
 }
 
 } // namespace multimem
