@@ -55,6 +55,8 @@ enum word {
     WORD_VOID,
     WORD_BUILTIN_TYPE, // int, unsigned, float, ...
     WORD_OPERATOR,
+    WORD_LOOP, // while, for
+    WORD_DO,
     WORD_ACCESS,    // public, private, protected
     WORD_STATEMENT, // words that begin or continue a statement or an expression: return, else, new,
                     // ...

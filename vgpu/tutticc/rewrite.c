@@ -188,6 +188,7 @@ static void open_scope(struct rewriter *r, int i)
     if (scope.kind == SCOPE_CLASS) {
         scope.device = false;
     }
+    scope.lambdas = outer->lambdas + lambda;
     if (r->pending >= 0 && scope.kind == SCOPE_FUNCTION) {
         scope.shadow_count = r->pending;
     }
@@ -203,14 +204,29 @@ static void open_scope(struct rewriter *r, int i)
     r->statement = i + 1;
 }
 
+static void free_variable(struct variable *variable)
+{
+    free(variable->name);
+    free(variable->space);
+    free(variable->access);
+}
+
 static void close_scope(struct rewriter *r, int i)
 {
     if (r->depth == 1) {
         r->statement = i + 1;
         return;
     }
+    while (r->variable_count > 0 && r->variable[r->variable_count - 1].depth == r->depth) {
+        free_variable(&r->variable[--r->variable_count]);
+    }
     struct scope scope = r->scope[--r->depth];
-    r->shadow_count = scope.shadow_count;
+    if (scope.shadow_count < r->shadow_count) {
+        r->shadow_count = scope.shadow_count;
+    }
+    while (r->shadow_count > 0 && r->shadow[r->shadow_count - 1] >= r->variable_count) {
+        r->shadow_count--;
+    }
     // An initialiser, a class or a lambda is part of a longer declaration or statement.
     bool inner = scope.kind == SCOPE_VALUE || current_scope(r)->parens > 0;
     r->statement = inner ? scope.statement : i + 1;
@@ -246,7 +262,7 @@ static void walk_punctuation(struct rewriter *r, int i)
             // What parameters and loop variables hid ends here; local variables live on.
             if (r->pending >= 0 &&
                 (scope->kind != SCOPE_FUNCTION || token_is(source, first, "for"))) {
-                r->shadow_count = r->pending;
+                r->shadow_count = r->pending < r->shadow_count ? r->pending : r->shadow_count;
             }
             r->pending = -1;
         }
@@ -310,6 +326,9 @@ static int walk_word(struct rewriter *r, int i)
         return walk_assert(r, i);
     case WORD_ASM:
         return rewrite_asm(r, i);
+    case WORD_LOOP:
+    case WORD_DO:
+        return rewrite_loop(r, i);
     case WORD_OTHER:
         if (r->variable_count > 0) {
             rewrite_use(r, i);
@@ -345,9 +364,7 @@ static void drop_pragmas(struct rewriter *r)
 static void free_rewriter(struct rewriter *r)
 {
     for (int i = 0; i < r->variable_count; i++) {
-        free(r->variable[i].name);
-        free(r->variable[i].space);
-        free(r->variable[i].access);
+        free_variable(&r->variable[i]);
     }
     free(r->variable);
     free(r->shadow);
@@ -358,7 +375,8 @@ static void free_rewriter(struct rewriter *r)
 
 int rewrite(const struct text *input, const struct rewrite_options *options, struct text *output)
 {
-    struct rewriter r = {.options = options, .scope_capacity = 64, .handled = -1, .pending = -1};
+    struct rewriter r = {
+        .options = options, .scope_capacity = 64, .handled = -1, .do_while = -1, .pending = -1};
     if (!lex(&r.source, input->data ? input->data : "", input->length)) {
         fprintf(options->messages, "%s:1: error: the preprocessed text is longer than 1 GiB\n",
                 options->file);

@@ -104,8 +104,8 @@ static bool is_statement(struct rewriter *r, int i)
     if (current_scope(r)->kind != SCOPE_FUNCTION || current_scope(r)->parens > 0) {
         return false;
     }
-    if (i == r->statement || token_is(source, i - 1, "else") || token_is(source, i - 1, "do") ||
-        token_is(source, i - 1, ":")) {
+    if (i == r->statement || token_is(source, i - 1, "else") ||
+        token_word(source, i - 1) == WORD_DO || token_is(source, i - 1, ":")) {
         return true;
     }
     static const char *const HEADS[] = {"if", "for", "while", "switch", "else"};

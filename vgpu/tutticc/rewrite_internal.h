@@ -19,6 +19,7 @@ struct scope {
     int statement;    // token at which the enclosing declaration or statement began
     int parens;       // open parentheses inside this scope
     bool device;      // in a function marked __device__ or __global__
+    int lambdas;      // around this scope, itself included
     int name;         // of the namespace or class; -1
     int shadow_count; // of rewriter.shadow, when the scope began
 };
@@ -27,8 +28,12 @@ struct scope {
 struct variable {
     char *name;
     char *space;  // innermost namespace, "" outside of all
-    char *access; // function to call instead, NULL: wrap in ::vgpu::device_variable(...)
+    char *access; // written instead of the name; NULL: wrap in ::vgpu::device_variable(...)
     bool is_extern;
+    int declared_at; // token of its name
+    int depth;       // of the scope that it is local to; 0: none
+    int lambdas;     // around its declaration: only lambdas inside see the rewritten name
+    int shadow_base; // shadows before it do not hide it
 };
 
 struct rewriter {
@@ -50,7 +55,8 @@ struct rewriter {
     int *shadow; // indices of variables that a nearer declaration hides
     int shadow_count;
     int shadow_capacity;
-    int pending; // shadow_count before the parameters of a function whose body may follow; -1
+    int do_while; // the `while` at the end of a do statement without braces; -1
+    int pending;  // shadow_count before the parameters of a function whose body may follow; -1
 };
 
 // Prints FILE:LINE: error: ... for the place of a token.
@@ -68,12 +74,14 @@ int rewrite_launch(struct rewriter *r, int i);   // at the first < of <<<
 int rewrite_shared(struct rewriter *r, int i);   // at __shared__
 int rewrite_variable(struct rewriter *r, int i); // at __device__, __constant__, __managed__
 int rewrite_asm(struct rewriter *r, int i);      // at asm
+int rewrite_loop(struct rewriter *r, int i);     // at while, for, do
 void rewrite_use(struct rewriter *r, int i);     // at any word, where there are variables
 
 // The end (index of the `;`, or of the `{` of a body) of the declaration that begins at `begin`.
 int declaration_end(const struct source *source, int begin);
-// Remembers a variable; its strings are taken over.
-void add_variable(struct rewriter *r, char *name, char *access, bool is_extern);
+// Remembers a variable whose name is token `name`; `access` is taken over. It is permanent until
+// the caller says otherwise.
+struct variable *add_variable(struct rewriter *r, int name, char *access);
 const struct variable *find_variable(const struct rewriter *r, int token);
 // Name of the innermost namespace, as a token; -1 outside of all.
 int current_space(const struct rewriter *r);

@@ -51,7 +51,7 @@ static void add_object(struct text *text, const struct shared *shared, const cha
 {
     int n = shared->serial;
     if (shared->is_extern) {
-        text_printf(text, "*static_cast<vgpu_t%d_%s *>(::vgpu_dynamic_shared());", n, name);
+        text_printf(text, "*static_cast<vgpu_t%d_%s *>(::vgpu_dynamic_shared())", n, name);
         return;
     }
     text_printf(text,
@@ -60,34 +60,61 @@ static void add_object(struct text *text, const struct shared *shared, const cha
     if (shared->aligned) {
         text_printf(text,
                     "alignof(vgpu_t%d_%s) > alignof(vgpu_a%d) ? alignof(vgpu_t%d_%s) : "
-                    "alignof(vgpu_a%d)));",
+                    "alignof(vgpu_a%d)))",
                     n, name, n, n, name, n);
     } else {
-        text_printf(text, "alignof(vgpu_t%d_%s)));", n, name);
+        text_printf(text, "alignof(vgpu_t%d_%s)))", n, name);
     }
+}
+
+// In a function: a reference, and for lambdas inside, which must not capture it, the object itself.
+static void add_reference(struct rewriter *r, struct text *text, const struct shared *shared,
+                          int name_token)
+{
+    char *name = token_copy(&r->source, name_token);
+    struct text object = {0};
+    add_object(&object, shared, name);
+    text_printf(text, " vgpu_t%d_%s &%s = %s;", shared->serial, name, name, object.data);
+    struct variable *variable = add_variable(r, name_token, format_string("(%s)", object.data));
+    variable->depth = r->depth;
+    variable->lambdas = current_scope(r)->lambdas;
+    variable->shadow_base = r->shadow_count;
+    text_free(&object);
+    free(name);
+}
+
+// Outside of functions: a function. A second `extern` declaration adds nothing.
+static void add_function(struct rewriter *r, struct text *text, const struct shared *shared,
+                         int name_token)
+{
+    const struct variable *before = find_variable(r, name_token);
+    if (before && before->access && before->is_extern && shared->is_extern) {
+        return;
+    }
+    char *name = token_copy(&r->source, name_token);
+    text_printf(text,
+                " static inline __attribute__((unused)) vgpu_t%d_%s &vgpu_shared_%s() { return ",
+                shared->serial, name, name);
+    add_object(text, shared, name);
+    text_add(text, "; }");
+    add_variable(r, name_token, format_string("vgpu_shared_%s()", name))->is_extern =
+        shared->is_extern;
+    free(name);
 }
 
 static void add_declaration(struct rewriter *r, struct text *text, const struct shared *shared,
                             int name_token)
 {
-    char *name = token_copy(&r->source, name_token);
-    int n = shared->serial;
     if (!shared->is_extern) {
-        text_printf(text, " static char vgpu_s%d_%s;", n, name);
+        char *name = token_copy(&r->source, name_token);
+        text_printf(text, " static char vgpu_s%d_%s;", shared->serial, name);
+        free(name);
     }
     if (shared->in_function) {
-        text_printf(text, " vgpu_t%d_%s &%s = ", n, name, name);
-        add_object(text, shared, name);
+        add_reference(r, text, shared, name_token);
     } else {
-        text_printf(
-            text, " static inline __attribute__((unused)) vgpu_t%d_%s &vgpu_shared_%s() { return ",
-            n, name, name);
-        add_object(text, shared, name);
-        text_add(text, " }");
-        add_variable(r, format_string("%s", name), format_string("vgpu_shared_%s", name),
-                     shared->is_extern);
+        add_function(r, text, shared, name_token);
     }
-    free(name);
 }
 
 // One declarator in [begin, end): renames it for the typedef, and adds the object.
@@ -147,7 +174,6 @@ int rewrite_shared(struct rewriter *r, int i)
         edit_delete_token(&r->edits, source, i);
         return i + 1;
     }
-    // A second `extern` declaration at namespace scope adds nothing.
     struct text alignment = {0}, text = {0};
     text_add(&alignment, "");
     edit_before(&r->edits, source, shared.begin, "typedef ");

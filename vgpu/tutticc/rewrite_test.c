@@ -183,6 +183,43 @@ static void shared_variables_become_references(void)
         "return vgpu_shared_x()[0] + n::x[1] + s.x + p->x;");
 }
 
+static void lambdas_reach_shared_memory(void)
+{
+    static const char INPUT[] =
+        "__device__ int x; void f() { __shared__ int x; x = 1; auto g = [=] { x = "
+        "2; { int x; x = 3; } }; x = 4; } int h() { return x; }";
+    expect_contains_part(INPUT, " x = 1; auto g = [=] { (*static_cast<vgpu_t");
+    expect_contains_part(INPUT, "alignof(vgpu_t2_x)))) = 2; { int x; x = 3; } }; x = 4; }");
+    expect_contains_part(INPUT, "return ::vgpu::device_variable(x); }");
+    expect_contains_part("extern __shared__ int x[];\nextern __shared__ int x[];",
+                         "\ntypedef   int vgpu_t2_x[];");
+}
+
+static void polling_loops_let_others_run(void)
+{
+    static const char *const CASES[][2] = {
+        {"while (*p);", "while (*p) ::vgpu_yield();"},
+        {"while (*p) {}", "while (*p) { ::vgpu_yield();}"},
+        {"for (; *p;);", "for (; *p;) ::vgpu_yield();"},
+        {"do {} while (*p);", "do { ::vgpu_yield();} while (*p);"},
+        {"do { a = *(volatile int *)p; } while (a);",
+         "do { ::vgpu_yield(); a = *(volatile int *)p; } while (a);"},
+        {"while (*(volatile int *)p) { n++; }",
+         "while (*(volatile int *)p) { ::vgpu_yield(); n++; }"},
+        {"while (a) { n++; }", "while (a) { n++; }"},
+        {"do n++; while (a);", "do n++; while (a);"},
+        {"do { n++; } while (a);", "do { n++; } while (a);"},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char *input = format_string("__device__ void f() { %s }", CASES[i][0]);
+        char *output = format_string(" void f() { %s }", CASES[i][1]);
+        expect_becomes(input, output);
+        free(input);
+        free(output);
+    }
+    expect_becomes("void host() { while (*p); }", "void host() { while (*p); }");
+}
+
 static void variables_are_per_device(void)
 {
     static const char DECLARED[] = "__device__ int v = 1;\n";
@@ -357,6 +394,8 @@ int main(void)
     RUN(kernels_get_a_stub);
     RUN(launches_become_calls);
     RUN(shared_variables_become_references);
+    RUN(lambdas_reach_shared_memory);
+    RUN(polling_loops_let_others_run);
     RUN(variables_are_per_device);
     RUN(ptx_becomes_blocks);
     RUN(mistakes_are_named_with_their_line);

@@ -11,18 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-void add_variable(struct rewriter *r, char *name, char *access, bool is_extern)
+struct variable *add_variable(struct rewriter *r, int name, char *access)
 {
     if (r->variable_count == r->variable_capacity) {
         r->variable_capacity = r->variable_capacity ? r->variable_capacity * 2 : 16;
         r->variable = reallocate(r->variable, (size_t)r->variable_capacity * sizeof(*r->variable));
     }
     int space = current_space(r);
-    r->variable[r->variable_count++] =
-        (struct variable){.name = name,
+    struct variable *variable = &r->variable[r->variable_count++];
+    *variable =
+        (struct variable){.name = token_copy(&r->source, name),
                           .space = space >= 0 ? token_copy(&r->source, space) : copy_string("", 0),
                           .access = access,
-                          .is_extern = is_extern};
+                          .declared_at = name};
+    return variable;
 }
 
 const struct variable *find_variable(const struct rewriter *r, int token)
@@ -120,7 +122,7 @@ static void rewrite_one(struct rewriter *r, const struct declaration *d, int beg
     bool only_declared = d->is_extern && !has_value;
     char *name = token_copy(source, declarator.name);
     if (!constant && !d->managed && !declarator.qualified) {
-        add_variable(r, format_string("%s", name), NULL, only_declared);
+        add_variable(r, declarator.name, NULL)->is_extern = only_declared;
     }
     if (!only_declared && !d->managed && !d->is_constexpr) {
         text_printf(text,
@@ -214,8 +216,9 @@ static void hide(struct rewriter *r, int variable)
 
 static bool is_hidden(const struct rewriter *r, int variable)
 {
-    for (int i = 0; i < r->shadow_count; i++) {
-        if (strcmp(r->variable[r->shadow[i]].name, r->variable[variable].name) == 0) {
+    for (int i = r->variable[variable].shadow_base; i < r->shadow_count; i++) {
+        if (r->shadow[i] < r->variable_count &&
+            strcmp(r->variable[r->shadow[i]].name, r->variable[variable].name) == 0) {
             return true;
         }
     }
@@ -320,7 +323,7 @@ void rewrite_use(struct rewriter *r, int i)
 {
     const struct source *source = &r->source;
     const struct variable *variable = find_variable(r, i);
-    if (!variable || current_scope(r)->kind == SCOPE_CLASS) {
+    if (!variable || current_scope(r)->kind == SCOPE_CLASS || variable->declared_at == i) {
         return;
     }
     if (token_is(source, i - 1, ".") || token_is(source, i - 1, "->") ||
@@ -348,10 +351,11 @@ void rewrite_use(struct rewriter *r, int i)
     } else if (is_hidden(r, (int)(variable - r->variable))) {
         return;
     }
+    if (variable->depth > 0 && current_scope(r)->lambdas == variable->lambdas) {
+        return; // the reference itself
+    }
     if (variable->access) {
-        char *call = format_string("%s()", variable->access);
-        edit_replace_token(&r->edits, source, i, call);
-        free(call);
+        edit_replace_token(&r->edits, source, i, variable->access);
     } else {
         edit_before(&r->edits, source, begin, "::vgpu::device_variable(");
         edit_after(&r->edits, source, i, ")");
