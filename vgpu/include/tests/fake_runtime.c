@@ -84,6 +84,11 @@ void vgpu_count_multimem(const struct vgpu_multimem_range *range, size_t bytes, 
     *(is_load ? &fake_loads : &fake_stores) += 1;
 }
 
+void vgpu_count_pause(bool now_paused)
+{
+    (void)now_paused; // this stand-in counts multimem accesses only
+}
+
 void vgpu_yield(void)
 {
     fake_yields++;
