@@ -281,6 +281,38 @@ static char *check_operands(const struct asm_statement *s)
     return NULL;
 }
 
+// In a library's header, which may hold what is never called: only code that is generated
+// complains.
+static void refuse_call(struct rewriter *r, const struct asm_statement *s, const char *error)
+{
+    struct text body = {0};
+    text_printf(&body, "do { extern void vgpu_refused%d() __attribute__((error(", s->number);
+    text_add_literal(&body, error, strlen(error));
+    text_printf(&body, "))); vgpu_refused%d(); } while (0)", s->number);
+    edit_before(&r->edits, &r->source, s->keyword, body.data);
+    edit_delete_tokens(&r->edits, &r->source, s->keyword, s->close + 1);
+    text_free(&body);
+}
+
+// `%=` stands for a number that no other asm statement has.
+static char *number_names(const char *ptx, int number)
+{
+    struct text text = {0};
+    text_add(&text, "");
+    for (const char *c = ptx; *c; c++) {
+        if (c[0] == '%' && c[1] == '=') {
+            text_printf(&text, "%d", number);
+            c++;
+        } else {
+            text_append(&text, c, 1);
+            if (c[0] == '%' && c[1] == '%') {
+                text_append(&text, c++, 1);
+            }
+        }
+    }
+    return text.data;
+}
+
 static void translate(struct rewriter *r, struct asm_statement *s, const char *ptx)
 {
     struct place place =
@@ -291,14 +323,20 @@ static void translate(struct rewriter *r, struct asm_statement *s, const char *p
                                   .arch = r->options->arch,
                                   .checks_arch = !place.system,
                                   .serial = s->number};
+    bool library = place.system;
     free(place.file);
     struct text body = {0};
     text_add(&body, "");
     char *error = check_operands(s);
     if (!error) {
-        error = ptx_translate(ptx, &program, &body);
+        char *numbered = number_names(ptx, s->number);
+        error = ptx_translate(numbered, &program, &body);
+        free(numbered);
     }
-    if (error) {
+    if (error && library) {
+        refuse_call(r, s, error);
+        free(error);
+    } else if (error) {
         rewrite_error(r, s->keyword, "%s", error);
         free(error);
     } else {

@@ -69,6 +69,16 @@ int rewrite_loop(struct rewriter *r, int i)
         edit_before(&r->edits, source, body, " ::vgpu_yield()");
     } else if (token_is(source, body, "{") && source->token[body].partner > body) {
         rewrite_body(r, body, i, source->token[body].partner);
+    } else if (token_is(source, body, "continue") || holds_volatile(source, i, body)) {
+        // An expression is a statement of its own; with the call before it, it still is one.
+        bool expression = source->token[body].kind == TOKEN_WORD &&
+                          (token_word(source, body) == WORD_OTHER) &&
+                          !token_is(source, body, "if") && !token_is(source, body, "switch");
+        int end = find_outside(source, body, source->count, ';');
+        if (expression && end < source->count) {
+            edit_before(&r->edits, source, body, "{ ::vgpu_yield(); ");
+            edit_after(&r->edits, source, end, " }");
+        }
     }
     return i + 1;
 }

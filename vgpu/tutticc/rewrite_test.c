@@ -206,6 +206,10 @@ static void polling_loops_let_others_run(void)
          "do { ::vgpu_yield(); a = *(volatile int *)p; } while (a);"},
         {"while (*(volatile int *)p) { n++; }",
          "while (*(volatile int *)p) { ::vgpu_yield(); n++; }"},
+        {"while (*p) continue;", "while (*p) { ::vgpu_yield(); continue; }"},
+        {"while (*(volatile int *)p) n++;", "while (*(volatile int *)p) { ::vgpu_yield(); n++; }"},
+        {"while (*(volatile int *)p) if (a) b; else c;",
+         "while (*(volatile int *)p) if (a) b; else c;"},
         {"while (a) { n++; }", "while (a) { n++; }"},
         {"do n++; while (a);", "do n++; while (a);"},
         {"do { n++; } while (a);", "do { n++; } while (a);"},
@@ -266,6 +270,16 @@ static void variables_are_per_device(void)
     }
 }
 
+static void static_variables_of_functions_are_per_device(void)
+{
+    expect_becomes(
+        "__device__ int f() { static __device__ int v = 1; return v + [] { return v; }(); }",
+        " int f() { static  int vgpu_image1_v = 1; static const ::vgpu::symbol "
+        "vgpu_symbol1_v(vgpu_image1_v, \"v\", false); auto &v = "
+        "::vgpu::device_variable(vgpu_image1_v); return v + [] { return "
+        "::vgpu::device_variable(vgpu_image1_v); }(); }");
+}
+
 static void ptx_becomes_blocks(void)
 {
     expect_becomes("void f() { asm volatile(\"add.s32 %0, %1, 3;\" : \"=r\"(a) : \"r\"(b)); }",
@@ -282,6 +296,12 @@ static void ptx_becomes_blocks(void)
     expect_contains_part(
         "# 1 \"/usr/include/x.h\" 1 3\ninline void f() { asm(\"rdtsc\" : \"=a\"(x)); }",
         "asm(\"rdtsc\" : \"=a\"(x));");
+}
+
+static void asm_statements_can_number_names(void)
+{
+    expect_contains_part("void f() { asm(\"{ .reg .b32 x%=; mov.b32 x%=, %0; }\" :: \"r\"(1)); }",
+                         "::vgpu::ptx::set(vgpu_v1_1_0, ");
 }
 
 static void mistakes_are_named_with_their_line(void)
@@ -320,8 +340,9 @@ static void mistakes_are_named_with_their_line(void)
         "void f() { __shared__",
         "test.cu:1: error: __shared__ must be followed by the declaration of a variable\n");
     expect_messages("void f() { __device__ int a; }",
-                    "test.cu:1: error: __device__ is supported for variables outside of functions "
-                    "and classes only\n");
+                    "test.cu:1: error: __device__ variables inside a function must be static\n");
+    expect_messages("struct S { __device__ int a; };",
+                    "test.cu:1: error: __device__ is not supported for members of classes\n");
     expect_messages("template <class T> __device__ T a;",
                     "test.cu:1: error: __device__ is not supported for variable templates\n");
     expect_messages(
@@ -372,6 +393,17 @@ static void size_does_not_matter(void)
     text_free(&input);
 }
 
+// A header of a library may hold what nobody calls: only a call is an error.
+static void libraries_may_hold_unknown_ptx(void)
+{
+    static const char UNKNOWN[] =
+        "inline __device__ void f() { asm(\"frobnicate.b32 %0;\" :: \"r\"(1)); }";
+    char *library = format_string("# 1 \"/opt/include/h.h\" 1 3\n%s", UNKNOWN);
+    expect_contains_part(library, "__attribute__((error(\"tutticc does not translate the PTX "
+                                  "instruction \'frobnicate.b32\'\")))");
+    free(library);
+}
+
 static void the_target_decides_about_multimem(void)
 {
     static const char USER[] =
@@ -397,9 +429,12 @@ int main(void)
     RUN(lambdas_reach_shared_memory);
     RUN(polling_loops_let_others_run);
     RUN(variables_are_per_device);
+    RUN(static_variables_of_functions_are_per_device);
     RUN(ptx_becomes_blocks);
+    RUN(asm_statements_can_number_names);
     RUN(mistakes_are_named_with_their_line);
     RUN(many_mistakes_are_counted);
+    RUN(libraries_may_hold_unknown_ptx);
     RUN(the_target_decides_about_multimem);
     RUN(size_does_not_matter);
     return expect_result();

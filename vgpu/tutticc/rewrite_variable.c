@@ -133,23 +133,58 @@ static void rewrite_one(struct rewriter *r, const struct declaration *d, int beg
     free(name);
 }
 
-static void rewrite_declaration(struct rewriter *r, struct declaration *d, int word)
+// A static variable of a function: the host image under another name, registered when control first
+// passes it, and a reference to the device's copy.
+static void rewrite_local(struct rewriter *r, const struct declaration *d, int begin, int end,
+                          struct text *text)
 {
-    const struct source *source = &r->source;
+    struct declarator declarator = read_declarator(&r->source, begin, end);
+    if (declarator.name < 0) {
+        return;
+    }
+    char *name = token_copy(&r->source, declarator.name);
+    int n = ++r->serial;
+    char *image = format_string("vgpu_image%d_%s", n, name);
+    edit_replace_token(&r->edits, &r->source, declarator.name, image);
+    text_printf(text,
+                " static const ::vgpu::symbol vgpu_symbol%d_%s(%s, \"%s\", %s);"
+                " auto &%s = ::vgpu::device_variable(%s);",
+                n, name, image, name, d->constant_space ? "true" : "false", name, image);
+    struct variable *variable =
+        add_variable(r, declarator.name, format_string("::vgpu::device_variable(%s)", image));
+    variable->depth = r->depth;
+    variable->lambdas = current_scope(r)->lambdas;
+    variable->shadow_base = r->shadow_count;
+    free(image);
+    free(name);
+}
+
+// Whether variables of this kind can stand where they stand; says so where they cannot.
+static bool check_place(struct rewriter *r, const struct declaration *d, int word)
+{
     enum scope_kind kind = current_scope(r)->kind;
-    bool constant = d->is_constexpr || d->is_const;
-    char *spelling = token_copy(source, word);
-    if (kind != SCOPE_FILE && !constant && !d->managed) {
-        rewrite_error(r, word,
-                      "%s is supported for variables outside of functions and classes only",
-                      spelling);
-    } else if (token_word(source, d->begin) == WORD_TEMPLATE && !constant) {
+    bool constant = d->is_constexpr || d->is_const || d->managed;
+    bool is_template = token_word(&r->source, d->begin) == WORD_TEMPLATE;
+    char *spelling = token_copy(&r->source, word);
+    if (kind == SCOPE_FUNCTION && !d->is_static && !constant) {
+        rewrite_error(r, word, "%s variables inside a function must be static", spelling);
+    } else if (kind == SCOPE_CLASS && !constant) {
+        rewrite_error(r, word, "%s is not supported for members of classes", spelling);
+    } else if (is_template && !constant) {
         rewrite_error(r, word, "%s is not supported for variable templates", spelling);
     }
     free(spelling);
-    if (kind != SCOPE_FILE || token_word(source, d->begin) == WORD_TEMPLATE) {
+    return !is_template &&
+           (kind == SCOPE_FILE || (kind == SCOPE_FUNCTION && d->is_static && !constant));
+}
+
+static void rewrite_declaration(struct rewriter *r, struct declaration *d, int word)
+{
+    const struct source *source = &r->source;
+    if (!check_place(r, d, word)) {
         return;
     }
+    bool local = current_scope(r)->kind == SCOPE_FUNCTION;
     // nvcc's whole-program mode gives each translation unit its own.
     struct declarator first = read_declarator(source, d->declarators, d->end);
     bool own = !r->options->separate_variables && !d->is_extern && !d->is_static && !d->is_inline &&
@@ -164,7 +199,11 @@ static void rewrite_declaration(struct rewriter *r, struct declaration *d, int w
     struct text text = {0};
     for (int begin = d->declarators; begin < d->end;) {
         int comma = find_outside(source, begin, d->end, ',');
-        rewrite_one(r, d, begin, comma, &text);
+        if (local) {
+            rewrite_local(r, d, begin, comma, &text);
+        } else {
+            rewrite_one(r, d, begin, comma, &text);
+        }
         begin = comma + 1;
     }
     if (text.data) {

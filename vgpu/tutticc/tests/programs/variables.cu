@@ -81,6 +81,18 @@ __global__ void look(int *out)
     fraction = 0.5f;
     out[10] = reinterpret_cast<size_t>(aligned) % 64 == 0 && sizeof(table) == 16;
 }
+__device__ int *zero()
+{
+    __device__ static int zero = 0, one[2] = {1, 2};
+    zero += one[1];
+    auto f = [] { return &zero; };
+    return f();
+}
+__global__ void count_calls(int *out)
+{
+    zero();
+    *out = *zero();
+}
 __global__ void add(int n)
 {
     atomicAdd(&counter, n);
@@ -127,7 +139,7 @@ static void test_one_device(int *out)
 }
 
 // Each device counts for itself; the host's object is neither.
-static void test_two_devices()
+static void test_two_devices(int *out)
 {
     int devices = 0;
     CHECK_CUDA(cudaGetDeviceCount(&devices));
@@ -138,6 +150,9 @@ static void test_two_devices()
         int value = 0;
         CHECK_CUDA(cudaMemcpyFromSymbol(&value, counter, sizeof(value)));
         CHECK(value == (device == 0 ? 6 + 4 : 5 + 8));
+        count_calls<<<1, 1>>>(out);
+        CHECK_CUDA(cudaDeviceSynchronize());
+        CHECK(*out == 4);
     }
     CHECK_CUDA(cudaSetDevice(0));
     int value = 0;
@@ -147,7 +162,8 @@ static void test_two_devices()
 
 int main()
 {
-    test_one_device(make<int>(16));
-    test_two_devices();
+    int *out = make<int>(16);
+    test_one_device(out);
+    test_two_devices(out);
     return report();
 }
