@@ -54,9 +54,9 @@ static int parse_level(const char *text)
         }
     }
     if (*text != 0) {
-        fprintf(stderr,
-                "tutti: NCCL_DEBUG=%s is ignored: must be NONE, VERSION, WARN, INFO or TRACE\n",
-                text);
+        (void)fprintf(
+            stderr, "tutti: NCCL_DEBUG=%s is ignored: must be NONE, VERSION, WARN, INFO or TRACE\n",
+            text);
     }
     return 0;
 }
@@ -69,7 +69,7 @@ static uint64_t parse_subsystems(const char *text)
     bool inverted = *text == '^';
     uint64_t bits = 0;
     char copy[256];
-    snprintf(copy, sizeof copy, "%s", text + inverted);
+    (void)snprintf(copy, sizeof copy, "%s", text + inverted);
     char *rest = copy;
     for (char *word; (word = strsep(&rest, ",")) != NULL;) {
         for (size_t i = 0; i < sizeof subsystem_names / sizeof subsystem_names[0]; i++) {
@@ -100,18 +100,18 @@ static FILE *open_file(const char *pattern)
     path[used < sizeof path ? used : sizeof path - 1] = 0;
     FILE *file = fopen(path, "we");
     if (file == NULL) {
-        fprintf(stderr, "tutti: NCCL_DEBUG_FILE: cannot write %s: %m; messages go to stdout\n",
-                path);
+        (void)fprintf(stderr,
+                      "tutti: NCCL_DEBUG_FILE: cannot write %s: %m; messages go to stdout\n", path);
         return stdout;
     }
-    setvbuf(file, NULL, _IOLBF, 0);
+    (void)setvbuf(file, NULL, _IOLBF, 0);
     return file;
 }
 
 static void open_log(void)
 {
     if (gethostname(host, sizeof host - 1) != 0) {
-        snprintf(host, sizeof host, "localhost");
+        (void)snprintf(host, sizeof host, "localhost");
     }
     level = parse_level(tt_param_text(TT_PARAM_DEBUG));
     subsystems = parse_subsystems(tt_param_text(TT_PARAM_DEBUG_SUBSYS));
@@ -124,9 +124,9 @@ static void write_line(const char *word, const char *text)
     int device = -1;
     cudaGetDevice(&device);
     pthread_mutex_lock(&mutex);
-    fprintf(log_file, "%s:%d:%d [%d] NCCL %s %s\n", host, (int)getpid(), (int)syscall(SYS_gettid),
-            device, word, text);
-    fflush(log_file);
+    (void)fprintf(log_file, "%s:%d:%d [%d] NCCL %s %s\n", host, (int)getpid(),
+                  (int)syscall(SYS_gettid), device, word, text);
+    (void)fflush(log_file);
     pthread_mutex_unlock(&mutex);
 }
 
@@ -141,7 +141,7 @@ void tt_log(enum tt_log_level message_level, enum tt_log_subsystem subsystem, co
     char text[LINE_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     write_line(message_level == TT_LOG_WARN    ? "WARN"
                : message_level == TT_LOG_TRACE ? "TRACE"
@@ -161,12 +161,12 @@ void tt_log_start(int rank)
     int cuda = 0;
     char version[64];
     (void)cudaRuntimeGetVersion(&cuda);
-    snprintf(version, sizeof version, "NCCL version %d.%d.%d+cuda%d.%d", NCCL_MAJOR, NCCL_MINOR,
-             NCCL_PATCH, cuda / 1000, cuda % 1000 / 10);
+    (void)snprintf(version, sizeof version, "NCCL version %d.%d.%d+cuda%d.%d", NCCL_MAJOR,
+                   NCCL_MINOR, NCCL_PATCH, cuda / 1000, cuda % 1000 / 10);
     if (level < TT_LOG_INFO) {
         pthread_mutex_lock(&mutex);
-        fprintf(log_file, "%s\n", version);
-        fflush(log_file);
+        (void)fprintf(log_file, "%s\n", version);
+        (void)fflush(log_file);
         pthread_mutex_unlock(&mutex);
         return;
     }
@@ -183,17 +183,20 @@ void tt_log_start(int rank)
 static void store_error(const char *text)
 {
     pthread_mutex_lock(&mutex);
-    snprintf(last_error, sizeof last_error, "%s", text);
+    (void)snprintf(last_error, sizeof last_error, "%s", text);
     pthread_mutex_unlock(&mutex);
 }
 
-ncclResult_t tt_fail(ncclResult_t result, const char *format, ...)
+// Native kernels fail here too: the thread sanitizer takes the fibers of one worker for threads and
+// the worker's thread-local text for shared.
+__attribute__((no_sanitize("thread"))) ncclResult_t tt_fail(ncclResult_t result, const char *format,
+                                                            ...)
 {
     pthread_once(&once, open_log);
     char text[ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     memcpy(thread_error, text, sizeof thread_error);
     store_error(text);
@@ -208,7 +211,7 @@ ncclResult_t tt_bug(const char *format, ...)
     char text[ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     ncclResult_t result = tt_fail(ncclInternalError, "internal error: %s", text);
 #ifdef TUTTI_CHECKED
@@ -235,7 +238,7 @@ const char *tt_thread_error(void)
 
 void tt_restore_error(const char *text)
 {
-    snprintf(thread_error, sizeof thread_error, "%s", text);
+    (void)snprintf(thread_error, sizeof thread_error, "%s", text);
     store_error(text);
 }
 
