@@ -9,8 +9,8 @@
 #ifndef VGPU_DEVICE_RUNTIME_H
 #define VGPU_DEVICE_RUNTIME_H
 
-#include "driver_types.h"
-#include "vector_types.h"
+#include "../driver_types.h"
+#include "../vector_types.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,7 +4,7 @@
 #ifndef VGPU_NATIVE_H
 #define VGPU_NATIVE_H
 
-#include "driver_types.h"
+#include "../driver_types.h"
 
 #ifdef __cplusplus
 extern "C" {
