@@ -73,6 +73,7 @@ TT_FUNCTION(ncclResult_t, AllReduce,
     return refuse(comm, CHECKED("AllReduce", .op = op));
 }
 
+// NOLINTNEXTLINE(readability-function-size): NCCL's signature
 TT_FUNCTION(ncclResult_t, Reduce,
             (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
              ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream))
@@ -153,6 +154,7 @@ TT_FUNCTION(ncclResult_t, Recv,
     return refuse(comm, CHECKED("Recv", .peer = peer, .is_pair = true));
 }
 
+// NOLINTNEXTLINE(readability-function-size): NCCL's signature
 TT_FUNCTION(ncclResult_t, PutSignal,
             (const void *localbuff, size_t count, ncclDataType_t datatype, int peer,
              ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags,

@@ -65,8 +65,9 @@ static long read_integer(const struct row *row, const char *text)
     errno = 0;
     long value = strtol(text, &end, 0);
     if (*text == 0 || *end != 0 || errno != 0 || value < row->least || value > row->most) {
-        fprintf(stderr, "tutti: %s=%s is ignored: must be an integer from %ld to %ld; %ld stands\n",
-                row->name, text, row->least, row->most, row->standard);
+        (void)fprintf(stderr,
+                      "tutti: %s=%s is ignored: must be an integer from %ld to %ld; %ld stands\n",
+                      row->name, text, row->least, row->most, row->standard);
         return row->standard;
     }
     return value;
@@ -75,7 +76,7 @@ static long read_integer(const struct row *row, const char *text)
 static void read_all(void)
 {
     for (int i = 0; i < TT_PARAM_COUNT; i++) {
-        const char *text = getenv(rows[i].name);
+        const char *text = getenv(rows[i].name); // NOLINT(concurrency-mt-unsafe): once
         integers[i] = rows[i].standard;
         if (text == NULL) {
             continue;
@@ -114,9 +115,9 @@ void tt_param_print(FILE *file)
 {
     for (int i = 0; i < TT_PARAM_COUNT; i++) {
         if (rows[i].is_text) {
-            fprintf(file, "%-26s text     %s\n", rows[i].name, rows[i].help);
+            (void)fprintf(file, "%-26s text     %s\n", rows[i].name, rows[i].help);
         } else {
-            fprintf(file, "%-26s %-8ld %s\n", rows[i].name, rows[i].standard, rows[i].help);
+            (void)fprintf(file, "%-26s %-8ld %s\n", rows[i].name, rows[i].standard, rows[i].help);
         }
     }
 }

@@ -83,6 +83,11 @@ static ncclResult_t root_gone(struct tt_bootstrap *b)
                 b->rank));
 }
 
+static bool would_block(ssize_t n)
+{
+    return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+}
+
 // A connection that has ended is no failure here: the answer, which every sender waits for, tells
 // why.
 static ncclResult_t send_all(struct tt_bootstrap *b, const void *data, size_t bytes,
@@ -91,13 +96,18 @@ static ncclResult_t send_all(struct tt_bootstrap *b, const void *data, size_t by
     size_t done = 0;
     while (done < bytes) {
         ssize_t n = send(b->fd, (const char *)data + done, bytes - done, MSG_NOSIGNAL);
-        if (n > 0) {
-            done += (size_t)n;
-        } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            TRY(wait_for(b, POLLOUT, deadline_ns));
-        } else if (n == 0 || errno != EINTR) {
+        bool waits = would_block(n);
+        ncclResult_t result = waits ? wait_for(b, POLLOUT, deadline_ns) : ncclSuccess;
+        if (result != ncclSuccess) {
+            return result;
+        }
+        if (waits) {
+            continue;
+        }
+        if (n <= 0) {
             return ncclSuccess;
         }
+        done += (size_t)n;
     }
     return ncclSuccess;
 }
@@ -108,13 +118,18 @@ static ncclResult_t receive_all(struct tt_bootstrap *b, void *data, size_t bytes
     size_t done = 0;
     while (done < bytes) {
         ssize_t n = recv(b->fd, (char *)data + done, bytes - done, 0);
-        if (n > 0) {
-            done += (size_t)n;
-        } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            TRY(wait_for(b, POLLIN, deadline_ns));
-        } else if (n == 0 || errno != EINTR) {
+        bool waits = would_block(n);
+        ncclResult_t result = waits ? wait_for(b, POLLIN, deadline_ns) : ncclSuccess;
+        if (result != ncclSuccess) {
+            return result;
+        }
+        if (waits) {
+            continue;
+        }
+        if (n <= 0) {
             return root_gone(b);
         }
+        done += (size_t)n;
     }
     return ncclSuccess;
 }
@@ -143,50 +158,61 @@ static ncclResult_t send_frame(struct tt_bootstrap *b, enum tt_frame_kind kind, 
     return send_all(b, b->frame, bytes, 0);
 }
 
+static ncclResult_t read_frame(struct tt_bootstrap *b, enum tt_frame_kind *kind_out,
+                               unsigned char **body_out, size_t *bytes_out)
+{
+    TRY(reserve_frame(b, TT_HEADER_BYTES));
+    TRY(receive_all(b, b->frame, TT_HEADER_BYTES, 0));
+    size_t rest = tt_wire_rest_bytes(b->frame);
+    if (rest > 0) {
+        TRY(reserve_frame(b, TT_HEADER_BYTES + rest));
+        TRY(receive_all(b, b->frame + TT_HEADER_BYTES, rest, 0));
+    }
+    if (rest == 0 || !tt_wire_unseal(&b->session, b->frame, TT_HEADER_BYTES + rest, kind_out,
+                                     body_out, bytes_out)) {
+        return broken(b,
+                      tt_fail(ncclSystemError, "rank %d: damaged message from the root", b->rank));
+    }
+    return ncclSuccess;
+}
+
+// What a frame that ends the wait for another one means.
+static ncclResult_t judge_frame(struct tt_bootstrap *b, enum tt_frame_kind kind,
+                                const unsigned char *body, size_t bytes)
+{
+    int32_t code;
+    if (kind == TT_FRAME_USED && b->is_tentative) {
+        b->was_dropped = true;
+        return ncclInvalidUsage;
+    }
+    if (kind == TT_FRAME_USED) {
+        return broken(b, tt_fail(ncclInvalidUsage,
+                                 "rank %d: this unique id is already used: make a new one for "
+                                 "each communicator",
+                                 b->rank));
+    }
+    if (kind != TT_FRAME_ERROR || bytes < sizeof code) {
+        return broken(b, tt_bug("rank %d: the root sent frame %d", b->rank, (int)kind));
+    }
+    memcpy(&code, body, sizeof code);
+    return broken(b, tt_fail((ncclResult_t)code, "rank %d: %.*s", b->rank,
+                             (int)(bytes - sizeof code), (const char *)body + sizeof code));
+}
+
 // Waits for a frame of `kind`; prints notices, turns an error frame into its result.
 static ncclResult_t expect_frame(struct tt_bootstrap *b, enum tt_frame_kind kind,
                                  unsigned char **body_out, size_t *bytes_out)
 {
     for (;;) {
-        enum tt_frame_kind got;
-        TRY(reserve_frame(b, TT_HEADER_BYTES));
-        TRY(receive_all(b, b->frame, TT_HEADER_BYTES, 0));
-        size_t rest = tt_wire_rest_bytes(b->frame);
-        if (rest == 0) {
-            return broken(
-                b, tt_fail(ncclSystemError, "rank %d: damaged message from the root", b->rank));
-        }
-        TRY(reserve_frame(b, TT_HEADER_BYTES + rest));
-        TRY(receive_all(b, b->frame + TT_HEADER_BYTES, rest, 0));
-        if (!tt_wire_unseal(&b->session, b->frame, TT_HEADER_BYTES + rest, &got, body_out,
-                            bytes_out)) {
-            return broken(
-                b, tt_fail(ncclSystemError, "rank %d: damaged message from the root", b->rank));
-        }
+        enum tt_frame_kind got = TT_FRAME_ERROR;
+        TRY(read_frame(b, &got, body_out, bytes_out));
         if (got == kind && kind != TT_FRAME_ERROR) {
             return ncclSuccess;
         }
-        if (got == TT_FRAME_USED) {
-            b->was_dropped = b->is_tentative;
-            return b->was_dropped
-                       ? ncclInvalidUsage
-                       : broken(b, tt_fail(ncclInvalidUsage,
-                                           "rank %d: this unique id is already used: make a new "
-                                           "one for each communicator",
-                                           b->rank));
+        if (got != TT_FRAME_NOTICE) {
+            return judge_frame(b, got, *body_out, *bytes_out);
         }
-        if (got == TT_FRAME_NOTICE) {
-            fprintf(stderr, "tutti: %.*s\n", (int)*bytes_out, (const char *)*body_out);
-        } else if (got == TT_FRAME_ERROR && *bytes_out >= sizeof(int32_t)) {
-            int32_t code;
-            memcpy(&code, *body_out, sizeof code);
-            return broken(b, tt_fail((ncclResult_t)code, "rank %d: %.*s", b->rank,
-                                     (int)(*bytes_out - sizeof code),
-                                     (const char *)*body_out + sizeof code));
-        } else {
-            return broken(
-                b, tt_bug("rank %d: frame %d where %d was due", b->rank, (int)got, (int)kind));
-        }
+        (void)fprintf(stderr, "tutti: %.*s\n", (int)*bytes_out, (const char *)*body_out);
     }
 }
 
@@ -250,45 +276,56 @@ ncclResult_t tt_bootstrap_make_id(ncclUniqueId *id_out)
 
 // ---- Joining ------------------------------------------------------------------------------------
 
+// One attempt; *error_out is errno's number, 0: connected.
+static ncclResult_t try_connecting(struct tt_bootstrap *b, const struct sockaddr_storage *where,
+                                   socklen_t length, int *error_out)
+{
+    if (b->fd >= 0) {
+        close(b->fd);
+    }
+    b->fd = socket(where->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (b->fd < 0) {
+        return tt_fail(ncclSystemError, "rank %d: socket: %m", b->rank);
+    }
+    *error_out = connect(b->fd, (const struct sockaddr *)where, length) == 0 ? 0 : errno;
+    if (*error_out == EINPROGRESS || *error_out == EINTR) {
+        socklen_t bytes = sizeof *error_out;
+        TRY(wait_for(b, POLLOUT, tt_now_ns() + (uint64_t)HANDSHAKE_MS * 1000000u));
+        getsockopt(b->fd, SOL_SOCKET, SO_ERROR, error_out, &bytes);
+    }
+    return ncclSuccess;
+}
+
 // Connects; where the root is opened by rank 0 of another process, refusals are tried again until
 // the time is up.
 static ncclResult_t connect_to(struct tt_bootstrap *b, const struct tt_id *id)
 {
     struct sockaddr_storage where;
     char text[64];
+    int error = 0;
     socklen_t length = tt_address_to_socket(&id->address, &where);
-    tt_address_print(&id->address, text, sizeof text);
     uint64_t limit_ns = tt_now_ns() + (uint64_t)tt_param_int(TT_PARAM_INIT_TIMEOUT) * 1000000000u;
     for (;;) {
-        b->fd = socket(where.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (b->fd < 0) {
-            return tt_fail(ncclSystemError, "rank %d: socket: %m", b->rank);
-        }
-        int error = connect(b->fd, (struct sockaddr *)&where, length) == 0 ? 0 : errno;
-        if (error == EINPROGRESS || error == EINTR) {
-            TRY(wait_for(b, POLLOUT, tt_now_ns() + (uint64_t)HANDSHAKE_MS * 1000000u));
-            socklen_t bytes = sizeof error;
-            getsockopt(b->fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
-        }
+        TRY(try_connecting(b, &where, length, &error));
         if (error == 0) {
             return ncclSuccess;
         }
         bool again = error == EAGAIN || error == ETIMEDOUT || error == ECONNRESET ||
                      (error == ECONNREFUSED && id->root_at_rank_0 != 0);
         if (!again || tt_now_ns() > limit_ns) {
-            return tt_fail(ncclSystemError,
-                           "rank %d: nobody listens at %s (%s): the unique id is already used, or "
-                           "the process that "
-                           "made it has ended",
-                           b->rank, text, strerror(error));
+            break;
         }
-        close(b->fd);
-        b->fd = -1;
         poll(NULL, 0, SLICE_MS);
         if (b->abort_flag != NULL && atomic_load(b->abort_flag) != 0) {
             return tt_fail(ncclInternalError, "rank %d: the communicator was aborted", b->rank);
         }
     }
+    tt_address_print(&id->address, text, sizeof text);
+    errno = error;
+    return tt_fail(ncclSystemError,
+                   "rank %d: nobody listens at %s (%m): the unique id is already used, or the "
+                   "process that made it has ended",
+                   b->rank, text);
 }
 
 static ncclResult_t prove(struct tt_bootstrap *b)
@@ -347,7 +384,7 @@ static ncclResult_t send_claim(struct tt_bootstrap *b, enum tt_frame_kind kind, 
                             .nranks = b->nranks,
                             .pid = (int32_t)getpid()};
     if (gethostname(claim.host, sizeof claim.host - 1) != 0) {
-        snprintf(claim.host, sizeof claim.host, "?");
+        (void)snprintf(claim.host, sizeof claim.host, "?");
     }
     return send_frame(b, kind, &claim, sizeof claim, text, strnlen(text, 500));
 }
@@ -443,8 +480,8 @@ void tt_bootstrap_denounce(const ncclUniqueId *unique_id, int rank, int nranks, 
 
 static ncclResult_t gather(struct tt_bootstrap *b, void *data, size_t bytes)
 {
-    unsigned char *body;
-    size_t body_bytes;
+    unsigned char *body = NULL;
+    size_t body_bytes = 0;
     if (b->broken != ncclSuccess) {
         return tt_fail(b->broken, "rank %d: an earlier call on this communicator failed", b->rank);
     }

@@ -24,7 +24,8 @@ ncclResult_t tt_interface_parse(const char *text, struct tt_address *address_out
         return tt_fail(ncclInvalidArgument,
                        "NCCL_COMM_ID=%s: must be address:port or [address]:port", text);
     }
-    snprintf(host, sizeof host, "%.*s", (int)(bracketed ? length - 2 : length), text + bracketed);
+    (void)snprintf(host, sizeof host, "%.*s", (int)(bracketed ? length - 2 : length),
+                   text + bracketed);
     memset(address_out, 0, sizeof *address_out);
     address_out->port = (uint16_t)port;
     address_out->family = bracketed ? AF_INET6 : AF_INET;
@@ -40,7 +41,7 @@ static bool is_named(const char *list, const char *name)
     bool inverted = *list == '^';
     bool exact = list[inverted] == '=';
     char copy[256];
-    snprintf(copy, sizeof copy, "%s", list + inverted + exact);
+    (void)snprintf(copy, sizeof copy, "%s", list + inverted + exact);
     char *rest = copy;
     for (char *word; (word = strsep(&rest, ",")) != NULL;) {
         if (*word != 0 &&

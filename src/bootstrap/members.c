@@ -19,7 +19,7 @@ static void fail_all(struct tt_root *root, ncclResult_t result, const char *text
     root->state = TT_ROOT_FINISHED;
     root->finish_result = result;
     root->finished_ms = tt_root_now_ms();
-    snprintf(root->finish_text, sizeof root->finish_text, "%s", text);
+    (void)snprintf(root->finish_text, sizeof root->finish_text, "%s", text);
     int32_t code = result;
     for (struct tt_peer_connection *c = root->connections; c != NULL; c = c->next) {
         if (c->joined) {
@@ -39,8 +39,8 @@ static void fail_one(struct tt_peer_connection *connection, ncclResult_t result,
 
 static void describe_claim(const struct tt_join *join, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "rank %d of %d (process %d on %.63s)", join->rank, join->nranks,
-             join->pid, join->host);
+    (void)snprintf(text, bytes, "rank %d of %d (process %d on %.63s)", join->rank, join->nranks,
+                   join->pid, join->host);
 }
 
 // Whether the claim can stand beside the earlier ones; text: why not.
@@ -54,24 +54,25 @@ static bool may_join(const struct tt_root *root, const struct tt_join *join, cha
     }
     const char *beside = root->nranks > 0 ? "; the first to come was " : "";
     if (join->nranks < 1 || join->rank < 0 || join->rank >= join->nranks) {
-        snprintf(text, bytes, "a rank lies outside its communicator: %s%s%s", mine, beside, other);
+        (void)snprintf(text, bytes, "a rank lies outside its communicator: %s%s%s", mine, beside,
+                       other);
         return false;
     }
     if (root->nranks == 0) {
         return true;
     }
     if (join->version != root->first_claim.version) {
-        snprintf(text, bytes, "different library versions: %s has %u, %s has %u", other,
-                 root->first_claim.version, mine, join->version);
+        (void)snprintf(text, bytes, "different library versions: %s has %u, %s has %u", other,
+                       root->first_claim.version, mine, join->version);
         return false;
     }
     if (join->nranks != root->nranks) {
-        snprintf(text, bytes, "different numbers of ranks: %s, but %s", other, mine);
+        (void)snprintf(text, bytes, "different numbers of ranks: %s, but %s", other, mine);
         return false;
     }
     if (root->members[join->rank] != NULL) {
         describe_claim(&root->members[join->rank]->claim, other, sizeof other);
-        snprintf(text, bytes, "two ranks of one number: %s and %s", other, mine);
+        (void)snprintf(text, bytes, "two ranks of one number: %s and %s", other, mine);
         return false;
     }
     return true;
@@ -140,8 +141,8 @@ static void take_failure(struct tt_root *root, const struct tt_peer_connection *
                          const unsigned char *text, size_t bytes)
 {
     char line[600];
-    snprintf(line, sizeof line, "rank %d failed: %.*s", connection->claim.rank,
-             (int)(bytes < 500 ? bytes : 500), (const char *)text);
+    (void)snprintf(line, sizeof line, "rank %d failed: %.*s", connection->claim.rank,
+                   (int)(bytes < 500 ? bytes : 500), (const char *)text);
     fail_all(root, ncclRemoteError, line);
 }
 
@@ -156,7 +157,7 @@ static void list_missing(const struct tt_root *root, char *text, size_t bytes)
             continue;
         }
         if (used + 24 > bytes) {
-            snprintf(text + used, bytes - used, ", ...");
+            (void)snprintf(text + used, bytes - used, ", ...");
             return;
         }
         used += (size_t)snprintf(text + used, bytes - used, "%s%d", separator, r);
@@ -174,17 +175,17 @@ void tt_members_watch_clock(struct tt_root *root)
     uint64_t limit_s = (uint64_t)tt_param_int(TT_PARAM_INIT_TIMEOUT);
     if (waited >= limit_s * 1000) {
         list_missing(root, missing, sizeof missing);
-        snprintf(text, sizeof text, "after %llu s (TUTTI_INIT_TIMEOUT) ranks are missing, %s",
-                 (unsigned long long)limit_s, missing);
+        (void)snprintf(text, sizeof text, "after %llu s (TUTTI_INIT_TIMEOUT) ranks are missing, %s",
+                       (unsigned long long)limit_s, missing);
         fail_all(root, ncclTimeout, text);
     } else if (waited >= root->next_notice_ms) {
         list_missing(root, missing, sizeof missing);
-        snprintf(text, sizeof text, "waiting for %s", missing);
+        (void)snprintf(text, sizeof text, "waiting for %s", missing);
         root->next_notice_ms *= 2;
         if (root->members[0] != NULL) {
             tt_connection_send(root->members[0], TT_FRAME_NOTICE, text, strlen(text), NULL, 0);
         } else {
-            fprintf(stderr, "tutti: %s\n", text);
+            (void)fprintf(stderr, "tutti: %s\n", text);
         }
     }
 }
@@ -221,8 +222,8 @@ static void check_leavers(struct tt_root *root)
     }
     for (int r = 0; r < root->nranks; r++) {
         if (root->members[r] == NULL || root->members[r]->left) {
-            snprintf(text, sizeof text,
-                     "rank %d has destroyed the communicator while others wait for it", r);
+            (void)snprintf(text, sizeof text,
+                           "rank %d has destroyed the communicator while others wait for it", r);
             fail_all(root, ncclRemoteError, text);
             return;
         }
@@ -248,10 +249,11 @@ static void take_gather(struct tt_root *root, struct tt_peer_connection *connect
         }
     }
     if (sequence != root->gather_sequence || data_bytes != root->gather_bytes || connection->gave) {
-        snprintf(text, sizeof text,
-                 "rank %d is at set-up step %u with %zu bytes, others at step %u with %zu: all "
-                 "ranks must make the same calls in the same order",
-                 connection->rank, sequence, data_bytes, root->gather_sequence, root->gather_bytes);
+        (void)snprintf(
+            text, sizeof text,
+            "rank %d is at set-up step %u with %zu bytes, others at step %u with %zu: all "
+            "ranks must make the same calls in the same order",
+            connection->rank, sequence, data_bytes, root->gather_sequence, root->gather_bytes);
         fail_all(root, ncclInvalidUsage, text);
         return;
     }
@@ -307,8 +309,8 @@ void tt_members_drop(struct tt_root *root, const struct tt_peer_connection *conn
     root->present--;
     if (!connection->left) {
         char text[160];
-        snprintf(text, sizeof text, "rank %d (process %d on %.63s) died or aborted",
-                 connection->rank, connection->claim.pid, connection->claim.host);
+        (void)snprintf(text, sizeof text, "rank %d (process %d on %.63s) died or aborted",
+                       connection->rank, connection->claim.pid, connection->claim.host);
         fail_all(root, ncclRemoteError, text);
     }
     check_leavers(root);

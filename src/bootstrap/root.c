@@ -55,8 +55,8 @@ static void complain(struct tt_root *root, const struct tt_peer_connection *conn
     }
     root->next_complaint_ms = tt_root_now_ms() + COMPLAINT_EVERY_MS;
     tt_address_print(&connection->address, address, sizeof address);
-    fprintf(stderr, "tutti: refused a connection from %s: %s (%u refused so far)\n", address, what,
-            root->complaints);
+    (void)fprintf(stderr, "tutti: refused a connection from %s: %s (%u refused so far)\n", address,
+                  what, root->complaints);
 }
 
 static void drop(struct tt_root *root, struct tt_peer_connection *connection)
@@ -301,7 +301,7 @@ static ncclResult_t listen_at(struct tt_address *address, int *listener_out)
 static int choose_stranger_limit(void)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= 4 * STRANGERS_LIMIT) {
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)4 * STRANGERS_LIMIT) {
         return STRANGERS_LIMIT;
     }
     return limit.rlim_cur < 64 ? 16 : (int)(limit.rlim_cur / 4);

@@ -158,7 +158,8 @@ void tt_address_print(const struct tt_address *address, char *text, size_t bytes
 {
     char number[INET6_ADDRSTRLEN] = "?";
     inet_ntop(address->family, address->bytes, number, sizeof number);
-    snprintf(text, bytes, address->family == AF_INET6 ? "[%s]:%u" : "%s:%u", number, address->port);
+    (void)snprintf(text, bytes, address->family == AF_INET6 ? "[%s]:%u" : "%s:%u", number,
+                   address->port);
 }
 
 bool tt_address_is_loopback(const struct tt_address *address)

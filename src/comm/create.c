@@ -57,7 +57,8 @@ static ncclResult_t join(struct ncclComm *comm, const ncclUniqueId *id)
     TRY(tt_bootstrap_allgather(comm->bootstrap, comm->peers, sizeof *comm->peers));
     comm->hash = comm->peers[0].random;
     if (comm->name[0] == 0) {
-        snprintf(comm->name, sizeof comm->name, "comm-%016llx", (unsigned long long)comm->hash);
+        (void)snprintf(comm->name, sizeof comm->name, "comm-%016llx",
+                       (unsigned long long)comm->hash);
     }
     tt_peers_arrange(comm);
     TRY(tt_local_join(comm));
@@ -70,7 +71,7 @@ static ncclResult_t tell_others(const ncclUniqueId *id, int nranks, int rank, nc
 {
     char text[512];
     if (nranks > 1) {
-        snprintf(text, sizeof text, "%s", tt_thread_error());
+        (void)snprintf(text, sizeof text, "%s", tt_thread_error());
         tt_bootstrap_denounce(id, rank, nranks, text);
         tt_restore_error(text);
     }
@@ -152,8 +153,8 @@ static ncclResult_t check_arguments(ncclComm_t *comm_out, int nranks, const nccl
 static ncclResult_t allocate(int nranks, int rank, const ncclConfig_t *config, const char *call,
                              struct ncclComm **comm_out)
 {
-    ncclConfig_t complete;
-    int device;
+    ncclConfig_t complete = NCCL_CONFIG_INITIALIZER;
+    int device = -1;
     TRY(tt_config_read(config, call, &complete));
     TRY(check_device(call, &device));
     struct ncclComm *comm = calloc(1, sizeof *comm);
@@ -172,7 +173,7 @@ static ncclResult_t allocate(int nranks, int rank, const ncclConfig_t *config, c
     comm->peers = peers;
     atomic_store(&comm->users, 1); // the joining
     if (complete.commName != NULL) {
-        snprintf(comm->name, sizeof comm->name, "%s", complete.commName);
+        (void)snprintf(comm->name, sizeof comm->name, "%s", complete.commName);
     }
     ncclResult_t result = tt_abort_flag_take(&comm->abort_flag, &comm->abort_flag_device);
     if (result == ncclSuccess) {

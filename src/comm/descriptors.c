@@ -50,42 +50,38 @@ static ncclResult_t send_one(const struct ncclComm *comm, int socket, struct mes
         c->cmsg_len = CMSG_LEN(bytes);
         memcpy(CMSG_DATA(c), fds, bytes);
     }
-    for (int turn = 0;; turn++) {
+    for (int turn = 0; turn < FULL_PATIENCE_TURNS; turn++) {
         if (sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *message) {
             return ncclSuccess;
         }
-        if (errno == EAGAIN) {
-            TRY(tt_leaders_wait(comm, socket, POLLOUT, 0, &in_time));
-        } else if (errno == ETOOMANYREFS && turn < FULL_PATIENCE_TURNS) {
-            TRY(tt_leaders_wait(comm, -1, 0, 1, &in_time)); // others must take theirs first
-        } else if (errno != EINTR) {
-            return tt_fail(errno == EPIPE || errno == ECONNRESET ? ncclRemoteError
-                                                                 : ncclSystemError,
-                           "rank %d: passing %d descriptors to another process: %m", comm->rank,
-                           message->count);
+        // EAGAIN: the socket is full; ETOOMANYREFS: others must take descriptors first.
+        if (errno != EAGAIN && errno != ETOOMANYREFS && errno != EINTR) {
+            break;
         }
+        TRY(tt_leaders_wait(comm, errno == EAGAIN ? socket : -1, POLLOUT, 1, &in_time));
     }
+    return tt_fail(errno == EPIPE || errno == ECONNRESET ? ncclRemoteError : ncclSystemError,
+                   "rank %d: passing %d descriptors to another process: %m", comm->rank,
+                   message->count);
 }
 
 // Sends the process's descriptors (given[i]: of local rank i, -1 none).
 static ncclResult_t send_all(const struct ncclComm *comm, int socket, const int *given)
 {
-    const struct tt_local *local = comm->local;
-    struct message message = {.pass = local->passes};
-    int fds[FDS_PER_MESSAGE];
-    for (int i = 0; i < local->group->size; i++) {
-        if (given[i] < 0) {
-            continue;
+    const struct tt_local_group *group = comm->local->group;
+    int next = 0;
+    while (next < group->size) {
+        struct message message = {.pass = comm->local->passes};
+        int fds[FDS_PER_MESSAGE] = {0};
+        for (; next < group->size && message.count < FDS_PER_MESSAGE; next++) {
+            fds[message.count] = given[next];
+            message.rank[message.count] = group->world_rank[next];
+            message.count += given[next] >= 0;
         }
-        if (message.count == FDS_PER_MESSAGE) {
-            TRY(send_one(comm, socket, &message, fds));
-            message.count = 0;
-        }
-        fds[message.count] = given[i];
-        message.rank[message.count++] = local->group->world_rank[i];
+        message.is_last = next == group->size;
+        TRY(send_one(comm, socket, &message, fds));
     }
-    message.is_last = 1;
-    return send_one(comm, socket, &message, fds);
+    return ncclSuccess;
 }
 
 // Takes the descriptors that came with a message from `process`; closes what does not belong to it.
@@ -111,41 +107,49 @@ static void keep(const struct ncclComm *comm, int process, struct msghdr *header
     }
 }
 
-static ncclResult_t receive_all(const struct ncclComm *comm, int process, int *descriptors_out)
+// One message; *is_last_out: it was the last of the pass.
+static ncclResult_t receive_one(const struct ncclComm *comm, int process, int *descriptors_out,
+                                bool *is_last_out)
 {
     struct message message = {0};
+    union control control;
+    struct iovec part = {.iov_base = &message, .iov_len = sizeof message};
+    struct msghdr header = {.msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof control.bytes};
     bool in_time;
-    int socket = comm->local->sockets[process];
-    while (message.is_last == 0) {
-        union control control;
-        struct iovec part = {.iov_base = &message, .iov_len = sizeof message};
-        struct msghdr header = {.msg_iov = &part,
-                                .msg_iovlen = 1,
-                                .msg_control = control.bytes,
-                                .msg_controllen = sizeof control.bytes};
-        TRY(tt_leaders_wait(comm, socket, POLLIN, 0, &in_time));
-        ssize_t n = recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-        if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
-            continue;
-        }
-        if (n <= 0) {
-            // Its reason, where it could give one, comes through the rendezvous.
-            TRY(tt_bootstrap_barrier(comm->bootstrap));
-            return tt_fail(ncclRemoteError,
-                           "rank %d: another process ended while it passed descriptors",
-                           comm->rank);
-        }
-        keep(comm, process, &header, &message, descriptors_out);
-        if ((header.msg_flags & MSG_CTRUNC) != 0) {
-            return tt_fail(ncclSystemError,
-                           "rank %d: no descriptor free for another process's memory: raise the "
-                           "limit (ulimit -n)",
-                           comm->rank);
-        }
-        if (n != (ssize_t)sizeof message || message.pass != comm->local->passes) {
-            return tt_bug("rank %d: descriptors of pass %u came in pass %u", comm->rank,
-                          message.pass, comm->local->passes);
-        }
+    TRY(tt_leaders_wait(comm, comm->local->sockets[process], POLLIN, 0, &in_time));
+    ssize_t n = recvmsg(comm->local->sockets[process], &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) {
+        return ncclSuccess;
+    }
+    if (n <= 0) {
+        // Its reason, where it could give one, comes through the rendezvous.
+        TRY(tt_bootstrap_barrier(comm->bootstrap));
+        return tt_fail(ncclRemoteError,
+                       "rank %d: another process ended while it passed descriptors", comm->rank);
+    }
+    keep(comm, process, &header, &message, descriptors_out);
+    if ((header.msg_flags & MSG_CTRUNC) != 0) {
+        return tt_fail(ncclSystemError,
+                       "rank %d: no descriptor free for another process's memory: raise the limit "
+                       "(ulimit -n)",
+                       comm->rank);
+    }
+    if (n != (ssize_t)sizeof message || message.pass != comm->local->passes) {
+        return tt_bug("rank %d: descriptors of pass %u came in pass %u", comm->rank, message.pass,
+                      comm->local->passes);
+    }
+    *is_last_out = message.is_last != 0;
+    return ncclSuccess;
+}
+
+static ncclResult_t receive_all(const struct ncclComm *comm, int process, int *descriptors_out)
+{
+    bool is_last = false;
+    while (!is_last) {
+        TRY(receive_one(comm, process, descriptors_out, &is_last));
     }
     return ncclSuccess;
 }
@@ -201,7 +205,7 @@ ncclResult_t tt_local_pass_descriptors(struct ncclComm *comm, int descriptor, in
         // Halfway through, ranks have no common state to go on from: it ends for all, with this
         // reason.
         char text[512];
-        snprintf(text, sizeof text, "%s", tt_last_error());
+        (void)snprintf(text, sizeof text, "%s", tt_last_error());
         tt_bootstrap_report_failure(comm->bootstrap, text);
         tt_local_fail(comm, result, text);
         for (int r = 0; r < comm->nranks; r++) {

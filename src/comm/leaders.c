@@ -187,7 +187,33 @@ static ncclResult_t connect_to(const struct meeting *m, int process)
     return greet(m, fd, process);
 }
 
-// Accepts until every lower process has come. Strangers are sent away.
+// Takes one connection, of a lower process or a stranger; strangers are sent away.
+static ncclResult_t accept_one(const struct meeting *m, int *missing)
+{
+    int process = -1;
+    bool in_time;
+    TRY(tt_leaders_wait(m->comm, m->listener, POLLIN, 0, &in_time));
+    int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+        return tt_fail(ncclSystemError,
+                       "rank %d: no descriptor for a connection to another process: %m (raise the "
+                       "limit, ulimit -n)",
+                       m->comm->rank);
+    }
+    if (fd < 0) {
+        return ncclSuccess;
+    }
+    ncclResult_t result = read_greeting(m, fd, GREETING_PATIENCE_MS, &process);
+    if (result != ncclSuccess || process < 0 || process >= m->mine ||
+        m->comm->local->sockets[process] >= 0) {
+        close(fd);
+        return result;
+    }
+    m->comm->local->sockets[process] = fd;
+    *missing -= 1;
+    return greet(m, fd, process);
+}
+
 static ncclResult_t accept_from_lower(const struct meeting *m)
 {
     int missing = 0;
@@ -195,29 +221,20 @@ static ncclResult_t accept_from_lower(const struct meeting *m)
         missing += is_neighbour(m->comm, p);
     }
     while (missing > 0) {
-        int process;
-        bool in_time;
-        TRY(tt_leaders_wait(m->comm, m->listener, POLLIN, 0, &in_time));
-        int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-            return tt_fail(ncclSystemError,
-                           "rank %d: no descriptor for a connection to another process: %m (raise "
-                           "the limit, ulimit -n)",
-                           m->comm->rank);
-        }
-        if (fd < 0) {
-            continue;
-        }
-        ncclResult_t result = read_greeting(m, fd, GREETING_PATIENCE_MS, &process);
-        if (result != ncclSuccess || process < 0 || process >= m->mine ||
-            m->comm->local->sockets[process] >= 0) {
-            close(fd);
-            TRY(result);
-            continue;
-        }
-        m->comm->local->sockets[process] = fd;
-        missing--;
-        TRY(greet(m, fd, process));
+        TRY(accept_one(m, &missing));
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t read_answer(const struct meeting *m, int process)
+{
+    int answered = -1;
+    TRY(read_greeting(m, m->comm->local->sockets[process], 0, &answered));
+    if (answered != process) {
+        return tt_fail(ncclSystemError,
+                       "rank %d: another process of this machine ended, or does not know the "
+                       "unique id's secret",
+                       m->comm->rank);
     }
     return ncclSuccess;
 }
@@ -226,25 +243,17 @@ static ncclResult_t accept_from_lower(const struct meeting *m)
 // the answers.
 static ncclResult_t connect_all(const struct meeting *m)
 {
-    for (int p = m->mine + 1; p < m->processes; p++) {
-        if (is_neighbour(m->comm, p)) {
-            TRY(connect_to(m, p));
-        }
+    ncclResult_t result = ncclSuccess;
+    for (int p = m->mine + 1; p < m->processes && result == ncclSuccess; p++) {
+        result = is_neighbour(m->comm, p) ? connect_to(m, p) : ncclSuccess;
     }
-    TRY(accept_from_lower(m));
-    for (int p = m->mine + 1; p < m->processes; p++) {
-        int answered = p;
-        if (is_neighbour(m->comm, p)) {
-            TRY(read_greeting(m, m->comm->local->sockets[p], 0, &answered));
-        }
-        if (answered != p) {
-            return tt_fail(ncclSystemError,
-                           "rank %d: another process of this machine ended, or does not know the "
-                           "unique id's secret",
-                           m->comm->rank);
-        }
+    if (result == ncclSuccess) {
+        result = accept_from_lower(m);
     }
-    return ncclSuccess;
+    for (int p = m->mine + 1; p < m->processes && result == ncclSuccess; p++) {
+        result = is_neighbour(m->comm, p) ? read_answer(m, p) : ncclSuccess;
+    }
+    return result;
 }
 
 // ---- The meeting --------------------------------------------------------------------------------
@@ -307,7 +316,8 @@ static ncclResult_t meet(struct meeting *m)
 ncclResult_t tt_leaders_connect(struct ncclComm *comm)
 {
     struct tt_local *local = comm->local;
-    struct meeting m = {.comm = comm, .mine = comm->peers[comm->rank].process, .listener = -1};
+    struct meeting m = {
+        .comm = comm, .mine = comm->peers[comm->rank].process, .processes = 1, .listener = -1};
     for (int r = 0; r < comm->nranks; r++) {
         m.processes =
             comm->peers[r].process >= m.processes ? comm->peers[r].process + 1 : m.processes;

@@ -32,8 +32,8 @@ static struct tt_local_group *make_group(const struct ncclComm *comm)
     for (int r = 0; r < comm->nranks; r++) {
         group->size += comm->peers[r].process == comm->peers[comm->rank].process;
     }
-    group->world_rank = calloc((size_t)group->size, sizeof *group->world_rank);
-    group->slots = calloc((size_t)group->size, sizeof *group->slots);
+    group->world_rank = calloc((size_t)comm->nranks, sizeof *group->world_rank);
+    group->slots = calloc((size_t)comm->nranks, sizeof *group->slots);
     if (group->world_rank == NULL || group->slots == NULL) {
         free(group->world_rank);
         free(group->slots);
@@ -87,7 +87,7 @@ void tt_local_fail(struct ncclComm *comm, ncclResult_t result, const char *text)
     struct tt_local_group *group = comm->local != NULL ? comm->local->group : NULL;
     if (group != NULL && atomic_compare_exchange_strong(&group->failed, &none, 1)) {
         group->failure = result;
-        snprintf(group->failure_text, sizeof group->failure_text, "%s", text);
+        (void)snprintf(group->failure_text, sizeof group->failure_text, "%s", text);
         atomic_store_explicit(&group->failed, 2, memory_order_release);
     }
 }
@@ -134,6 +134,24 @@ int tt_local_world_rank(const struct ncclComm *comm, int local_rank)
     return comm->local->group->world_rank[local_rank];
 }
 
+// Whether this rank may go on waiting for the others of its process.
+static ncclResult_t check_waiting(const struct ncclComm *comm, struct tt_wait *wait,
+                                  uint64_t *next_look_ns)
+{
+    const struct tt_local_group *group = comm->local->group;
+    if (atomic_load_explicit(&group->failed, memory_order_acquire) == 2) {
+        return tt_fail(group->failure, "rank %d: %s", comm->rank, group->failure_text);
+    }
+    if (!tt_wait_round(wait)) {
+        return tt_fail(ncclInternalError, "rank %d: the communicator was aborted", comm->rank);
+    }
+    if (tt_now_ns() < *next_look_ns) {
+        return ncclSuccess;
+    }
+    *next_look_ns = tt_now_ns() + LOOK_NS;
+    return tt_bootstrap_look(comm->bootstrap); // a rank of another process may have ended it
+}
+
 ncclResult_t tt_local_barrier(struct ncclComm *comm)
 {
     struct tt_local_group *group = comm->local->group;
@@ -146,16 +164,7 @@ ncclResult_t tt_local_barrier(struct ncclComm *comm)
     struct tt_wait wait = tt_wait_begin(comm->abort_flag);
     uint64_t next_look_ns = wait.start_ns + LOOK_NS;
     while (atomic_load_explicit(&group->generation, memory_order_acquire) == generation) {
-        if (atomic_load_explicit(&group->failed, memory_order_acquire) == 2) {
-            return tt_fail(group->failure, "rank %d: %s", comm->rank, group->failure_text);
-        }
-        if (!tt_wait_round(&wait)) {
-            return tt_fail(ncclInternalError, "rank %d: the communicator was aborted", comm->rank);
-        }
-        if (tt_now_ns() >= next_look_ns) { // a rank of another process may have ended it
-            TRY(tt_bootstrap_look(comm->bootstrap));
-            next_look_ns = tt_now_ns() + LOOK_NS;
-        }
+        TRY(check_waiting(comm, &wait, &next_look_ns));
     }
     return ncclSuccess;
 }

@@ -45,7 +45,7 @@ static uint64_t machine_hash(void)
         close(fd);
     }
     if (n <= 0 && gethostname(text, sizeof text - 1) != 0) {
-        snprintf(text, sizeof text, "unknown machine");
+        (void)snprintf(text, sizeof text, "unknown machine");
     }
     return hash_text(text);
 }
@@ -86,8 +86,8 @@ static ncclResult_t describe_host(int rank, struct tt_peer *out)
         name[0] = 0;
     }
     const char *id = tt_param_text(TT_PARAM_HOSTID);
-    snprintf(text, sizeof text, "%s/%d/%llx", *id != 0 ? id : name, fake,
-             *id != 0 ? 0ull : (unsigned long long)out->machine_hash);
+    (void)snprintf(text, sizeof text, "%s/%d/%llx", *id != 0 ? id : name, fake,
+                   *id != 0 ? 0ull : (unsigned long long)out->machine_hash);
     out->host_hash = hash_text(text);
     return ncclSuccess;
 }

@@ -31,7 +31,7 @@ static int find_by_name(struct dl_phdr_info *info, size_t bytes, void *argument)
     if (search->skip-- > 0) {
         return 0;
     }
-    snprintf(search->found, sizeof search->found, "%s", info->dlpi_name);
+    (void)snprintf(search->found, sizeof search->found, "%s", info->dlpi_name);
     return 1;
 }
 

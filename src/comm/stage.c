@@ -96,7 +96,7 @@ static void note_failure(struct stage *stage, ncclResult_t result)
     pthread_mutex_lock(&stage->mutex);
     if (stage->first_failure == ncclSuccess) {
         stage->first_failure = result;
-        snprintf(stage->text, sizeof stage->text, "%s", tt_thread_error());
+        (void)snprintf(stage->text, sizeof stage->text, "%s", tt_thread_error());
         pthread_cond_broadcast(&stage->changed);
     }
     pthread_mutex_unlock(&stage->mutex);
