@@ -27,8 +27,7 @@ __thread dim3 blockDim;
 __thread dim3 gridDim;
 __thread struct vgpu_thread *vgpu_current_thread;
 
-// ---- Switching
-// -----------------------------------------------------------------------------------
+// ---- Switching ----------------------------------------------------------------------------------
 
 static inline void set_current(struct vgpu_worker *worker, struct vgpu_thread *thread)
 {
@@ -110,8 +109,7 @@ void vgpu_fault_leave(struct vgpu_worker *worker)
     vgpu_context_jump(&worker->context);
 }
 
-// ---- Threads
-// -------------------------------------------------------------------------------------
+// ---- Threads ------------------------------------------------------------------------------------
 
 static void run_thread(void *argument);
 
@@ -261,8 +259,7 @@ static void run_thread(void *argument)
     vgpu_context_jump(&worker->context);
 }
 
-// ---- Blocks
-// --------------------------------------------------------------------------------------
+// ---- Blocks -------------------------------------------------------------------------------------
 
 static struct vgpu_block *take_spare(struct vgpu_worker *worker, unsigned threads)
 {
@@ -392,8 +389,7 @@ void vgpu_block_end(struct vgpu_worker *worker, struct vgpu_block *block)
     give_spare(worker, block);
 }
 
-// ---- What kernels call
-// ---------------------------------------------------------------------------
+// ---- What kernels call --------------------------------------------------------------------------
 
 bool vgpu_in_kernel(void)
 {

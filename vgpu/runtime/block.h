@@ -165,9 +165,11 @@ void vgpu_block_turn(struct vgpu_worker *worker, struct vgpu_block *block);
 void vgpu_block_end(struct vgpu_worker *worker, struct vgpu_block *block);
 // Whether no thread of the block can ever run again though some live. After a turn.
 bool vgpu_block_is_stuck(const struct vgpu_block *block);
+// A hash of where the threads of the worker's blocks are that have yielded: equal after some
+// rounds, they have only polled (fingerprint.c).
+uint64_t vgpu_worker_fingerprint(const struct vgpu_worker *worker);
 
-// ---- For meeting points (barrier.c, warp.c)
-// ------------------------------------------------------
+// ---- For meeting points (barrier.c, warp.c) -----------------------------------------------------
 
 static inline void vgpu_thread_append(struct vgpu_thread_list *list, struct vgpu_thread *thread)
 {
@@ -205,8 +207,7 @@ bool vgpu_shared_begin(struct vgpu_block *block);
 void vgpu_shared_thread_ended(struct vgpu_block *block);
 void vgpu_shared_free(struct vgpu_block *block);
 
-// ---- Faults (fault.c)
-// ----------------------------------------------------------------------------
+// ---- Faults (fault.c) ---------------------------------------------------------------------------
 
 // Prints what worker->fault says of the block, fails the launch and its device.
 void vgpu_fault_report(struct vgpu_worker *worker, struct vgpu_block *block);
@@ -221,8 +222,7 @@ void vgpu_fault_leave(struct vgpu_worker *worker) __attribute__((noreturn));
 void vgpu_fault_prepare_process(void);
 void vgpu_fault_prepare_worker(void);
 
-// ---- Marks (trace.c)
-// -----------------------------------------------------------------------------
+// ---- Marks (trace.c) ----------------------------------------------------------------------------
 
 // The block ends: so does its phase.
 void vgpu_trace_block_end(struct vgpu_block *block);

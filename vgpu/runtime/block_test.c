@@ -13,8 +13,7 @@ static void run(const struct vgpu_kernel *kernel, dim3 grid, dim3 block, void *d
     EXPECT_CUDA(cudaDeviceSynchronize());
 }
 
-// ---- Built-in variables
-// --------------------------------------------------------------------------
+// ---- Built-in variables -------------------------------------------------------------------------
 
 enum { GX = 3, GY = 2, GZ = 2, BX = 5, BY = 4, BZ = 3 };
 
@@ -52,8 +51,7 @@ static void every_thread_runs_once_with_its_indices(void)
     EXPECT(!vgpu_in_kernel());
 }
 
-// ---- Barriers
-// ------------------------------------------------------------------------------------
+// ---- Barriers -----------------------------------------------------------------------------------
 
 enum { THREADS = 256, ROUNDS = 50 };
 
@@ -166,8 +164,7 @@ static void named_barriers_are_separate(void)
     EXPECT_EQ(halves.next[1], 1280);
 }
 
-// ---- Shared memory
-// -------------------------------------------------------------------------------
+// ---- Shared memory ------------------------------------------------------------------------------
 
 struct sums {
     int sum[64];
@@ -211,8 +208,7 @@ static void shared_memory_belongs_to_the_block(void)
     }
 }
 
-// ---- Yields
-// --------------------------------------------------------------------------------------
+// ---- Yields -------------------------------------------------------------------------------------
 
 struct chain {
     atomic_int turn;

@@ -25,8 +25,7 @@
 
 extern const char *__progname;
 
-// ---- Saying it
-// -----------------------------------------------------------------------------------
+// ---- Saying it ----------------------------------------------------------------------------------
 
 enum { PLACE_BYTES = 256 };
 
@@ -142,8 +141,7 @@ void vgpu_fault_report(struct vgpu_worker *worker, struct vgpu_block *block)
     fault->thread = NULL;
 }
 
-// ---- Threads that wait for each other forever
-// ----------------------------------------------------
+// ---- Threads that wait for each other forever ---------------------------------------------------
 
 static bool waits_alike(const struct vgpu_thread *a, const struct vgpu_thread *b)
 {
@@ -190,8 +188,7 @@ void vgpu_fault_diverged(struct vgpu_block *block)
     fail(block->launch, block, NULL, cudaErrorLaunchFailure, text);
 }
 
-// ---- What kernels call
-// ---------------------------------------------------------------------------
+// ---- What kernels call --------------------------------------------------------------------------
 
 void vgpu_fault(cudaError_t error, const char *format, ...)
 {
@@ -222,8 +219,7 @@ void vgpu_assert_fail(const char *expression, const char *file, unsigned line, c
                expression);
 }
 
-// ---- Signals
-// -------------------------------------------------------------------------------------
+// ---- Signals ------------------------------------------------------------------------------------
 
 #ifdef CATCHES_SIGNALS
 

@@ -25,8 +25,7 @@ extern char **environ;
 
 static volatile uintptr_t nowhere = 0x10; // an address that nothing lies at
 
-// ---- What is printed
-// -----------------------------------------------------------------------------
+// ---- What is printed ----------------------------------------------------------------------------
 
 static int saved_stderr;
 static int captured;
@@ -93,8 +92,7 @@ static void fails(const struct vgpu_kernel *kernel, unsigned blocks, unsigned th
     EXPECT_CUDA(cudaFree(memory));
 }
 
-// ---- Faults
-// --------------------------------------------------------------------------------------
+// ---- Faults -------------------------------------------------------------------------------------
 
 KERNEL(writes_nowhere, int *, 0)
 {
@@ -195,8 +193,7 @@ static void a_fault_carries_its_text(void)
           (const char *const[]){"address 17 of nobody", NULL});
 }
 
-// ---- Stacks
-// --------------------------------------------------------------------------------------
+// ---- Stacks -------------------------------------------------------------------------------------
 
 __attribute__((noinline)) static int descend(int depth)
 {
@@ -236,8 +233,7 @@ static void a_deep_stack_is_named_and_may_be_raised(void)
     EXPECT_CUDA(cudaDeviceSynchronize());
 }
 
-// ---- Threads that can never go on
-// ----------------------------------------------------------------
+// ---- Threads that can never go on ---------------------------------------------------------------
 
 KERNEL(diverges_at_barriers, int, 0)
 {
@@ -299,8 +295,7 @@ static void a_mask_must_hold_the_caller(void)
           (const char *const[]){"lacks the calling lane, 9", NULL});
 }
 
-// ---- Other work
-// ----------------------------------------------------------------------------------
+// ---- Other work ---------------------------------------------------------------------------------
 
 KERNEL(waits_for_ever, atomic_int, 0)
 {
@@ -397,8 +392,7 @@ static void the_watchdog_names_a_kernel_that_never_yields(void)
     EXPECT_CONTAINS(text, "never_yields");
 }
 
-// ---- Whole processes
-// -----------------------------------------------------------------------------
+// ---- Whole processes ----------------------------------------------------------------------------
 
 KERNEL(spins_for_ever, int, 0)
 {

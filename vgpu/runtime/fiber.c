@@ -29,7 +29,7 @@ enum {
     KEEP_FREE = 4096,         // free stacks of a class that keep their pages
 };
 
-// ---- Contexts ----------------------------------------------------------------------------------
+// ---- Contexts -----------------------------------------------------------------------------------
 
 #ifdef VGPU_FIBER_UCONTEXT
 
@@ -89,7 +89,7 @@ void vgpu_context_make(struct vgpu_context *context, char *top, size_t bytes,
 
 #endif
 
-// ---- Stacks ------------------------------------------------------------------------------------
+// ---- Stacks -------------------------------------------------------------------------------------
 
 int vgpu_stack_class(size_t limit_bytes)
 {

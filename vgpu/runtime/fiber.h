@@ -24,7 +24,7 @@
 // VGPU_THREAD_SANITIZER comes from the build: the scheduler's own files are compiled without the
 // sanitizer, which would otherwise see impossible races between fibers of one thread.
 
-// ---- Contexts ----------------------------------------------------------------------------------
+// ---- Contexts -----------------------------------------------------------------------------------
 
 struct vgpu_context {
 #ifdef VGPU_FIBER_UCONTEXT
@@ -44,7 +44,7 @@ void vgpu_context_switch(struct vgpu_context *save, struct vgpu_context *load);
 // Continues `load`; the running context is gone.
 void vgpu_context_jump(struct vgpu_context *load) __attribute__((noreturn));
 
-// ---- Stacks ------------------------------------------------------------------------------------
+// ---- Stacks -------------------------------------------------------------------------------------
 
 enum {
     VGPU_STACK_CLASSES = 5, // 64 KiB << class

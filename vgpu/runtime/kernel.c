@@ -89,8 +89,7 @@ size_t vgpu_shared_optin_bytes(const struct vgpu_device *device)
     return device->info.major >= 9 ? VGPU_SHARED_OPTIN_BYTES : VGPU_SHARED_OPTIN_BYTES_AMPERE;
 }
 
-// ---- Attributes
-// ----------------------------------------------------------------------------------
+// ---- Attributes ---------------------------------------------------------------------------------
 
 static cudaError_t find_function(const char *name, const void *function,
                                  struct vgpu_kernel_entry **entry_out,
@@ -172,8 +171,7 @@ cudaError_t cudaFuncSetCacheConfig(const void *function, enum cudaFuncCache conf
     return find_function("cudaFuncSetCacheConfig", function, &entry, &device);
 }
 
-// ---- Occupancy
-// -----------------------------------------------------------------------------------
+// ---- Occupancy ----------------------------------------------------------------------------------
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks,
                                                                    const void *function,

@@ -24,8 +24,7 @@ enum {
 };
 static const unsigned MAX_GRID_X = 2147483647u;
 
-// ---- The structure
-// -------------------------------------------------------------------------------
+// ---- The structure ------------------------------------------------------------------------------
 
 static void start(struct vgpu_operation *operation)
 {
@@ -101,8 +100,7 @@ void vgpu_launch_run_thread(struct vgpu_launch *launch, uint64_t block)
     }
 }
 
-// ---- Checks
-// --------------------------------------------------------------------------------------
+// ---- Checks -------------------------------------------------------------------------------------
 
 static cudaError_t check_shape(const char *name, dim3 grid, dim3 block)
 {
@@ -198,8 +196,7 @@ static cudaError_t check_cooperative(const struct vgpu_kernel *kernel, uint64_t 
     return cudaSuccess;
 }
 
-// ---- Kernels
-// -------------------------------------------------------------------------------------
+// ---- Kernels ------------------------------------------------------------------------------------
 
 struct shape {
     dim3 grid;
@@ -328,8 +325,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
     return launch_kernel(function, arguments, &shape);
 }
 
-// ---- `<<<>>>`
-// ------------------------------------------------------------------------------------
+// ---- `<<<>>>` -----------------------------------------------------------------------------------
 
 // Launches pushed and not yet taken; arguments of a launch may launch too, so they nest.
 static __thread int pushed_count;
@@ -371,8 +367,7 @@ void vgpu_launch_pushed(const void *function, void **arguments)
     (void)launch_kernel(function, arguments, &shape);
 }
 
-// ---- Native functions and tasks
-// ------------------------------------------------------------------
+// ---- Native functions and tasks -----------------------------------------------------------------
 
 static cudaError_t launch_native(struct vgpu_launch wanted, const void *argument,
                                  size_t argument_bytes, unsigned blocks, cudaStream_t handle)

@@ -43,8 +43,7 @@ struct vgpu_launch *vgpu_launch_new(struct vgpu_device *device, const char *name
 // Runs one thread of the block whose built-in variables are set.
 void vgpu_launch_run_thread(struct vgpu_launch *launch, uint64_t block);
 
-// ---- The registry of kernels (kernel.c)
-// ----------------------------------------------------------
+// ---- The registry of kernels (kernel.c) ---------------------------------------------------------
 
 // The kernel that the host stub `function` stands for; NULL where there is none.
 struct vgpu_kernel_entry *vgpu_kernel_find(const void *function);

@@ -125,8 +125,7 @@ static void occupancy_follows_the_limits(void)
     (void)cudaGetLastError();
 }
 
-// ---- Arguments
-// -----------------------------------------------------------------------------------
+// ---- Arguments ----------------------------------------------------------------------------------
 
 struct odd {
     char text[5];
@@ -223,8 +222,7 @@ static void configurations_with_attributes(void)
     (void)cudaGetLastError();
 }
 
-// ---- Images
-// --------------------------------------------------------------------------------------
+// ---- Images -------------------------------------------------------------------------------------
 
 static struct vgpu_target targets[2];
 static struct vgpu_image image = {"images.cu", 0, 2, targets};

@@ -69,8 +69,7 @@ bool vgpu_operation_follow(struct vgpu_operation *later, struct vgpu_operation *
     return true;
 }
 
-// ---- Starting and ending
-// -------------------------------------------------------------------------
+// ---- Starting and ending ------------------------------------------------------------------------
 
 // Lists of operations to deal with, by their `next`.
 struct work {
@@ -149,8 +148,7 @@ void vgpu_operation_submitted(struct vgpu_operation *operation)
     settle(&work);
 }
 
-// ---- Waiting
-// -------------------------------------------------------------------------------------
+// ---- Waiting ------------------------------------------------------------------------------------
 
 void vgpu_operation_wait(struct vgpu_operation *operation)
 {

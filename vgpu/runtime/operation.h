@@ -45,8 +45,7 @@ static inline bool vgpu_operation_done(struct vgpu_operation *operation)
 // Waits for it: looks for some microseconds, then sleeps.
 void vgpu_operation_wait(struct vgpu_operation *operation);
 
-// ---- For streams
-// ---------------------------------------------------------------------------------
+// ---- For streams --------------------------------------------------------------------------------
 
 void vgpu_graph_lock(void);
 void vgpu_graph_unlock(void);

@@ -27,18 +27,22 @@
 #endif
 
 enum {
-    ADMIT_ROUNDS = 8,        // rounds without change before one more block is admitted
-    YIELD_ROUNDS = 16,       // ... before each round gives the core away
-    CLOCK_ROUNDS = 256,      // rounds between looks at the clock where things change
-    ADMIT_LATE_US = 200,     // without change, before a worker takes more than its share
-    ADMIT_ALWAYS_US = 1000,  // between admissions, even where things change
-    SLEEP_AFTER_US = 100000, // without change, before sleeps: a poll that succeeds is no change
-    SLEEP_FIRST_US = 50,     // then doubling
+    ADMIT_ROUNDS = 8,    // rounds without change before one more block is admitted
+    FREE_BLOCKS = 8,     // resident blocks that need no proof that they only poll
+    YIELD_ROUNDS = 16,   // rounds without change before the core is given away
+    YIELD_GAP = 32,      // at most so many rounds until it is again
+    CLOCK_ROUNDS = 256,  // rounds between looks at the clock where things change
+    EXIT_WAIT_MS = 100,  // for workers to stop at the process's exit
+    SLEEP_FIRST_US = 50, // then doubling
     SLEEP_LAST_US = 1000,
-    IDLE_SPIN_US = 50,        // without any block, before sleeping until woken
-    STARVED_US = 2000 * 1000, // no memory for blocks and no change: the launch fails
-    EXIT_WAIT_MS = 100,       // for workers to stop at the process's exit
 };
+static const uint64_t ADMIT_LATE_NS = 200 * 1000; // without change, before a worker takes more than
+                                                  // its share
+static const uint64_t ADMIT_ALWAYS_NS = 1000 * 1000; // between admissions, even where things change
+static const uint64_t YIELD_ALONE_NS = 1000;         // a call to sched_yield where nobody else ran
+static const uint64_t SLEEP_AFTER_NS = 2000 * 1000;  // of polling alone, before sleeps
+static const uint64_t IDLE_SPIN_NS = 50 * 1000; // without any block, before sleeping until woken
+static const uint64_t STARVED_NS = 2000000000;  // no memory for threads and no change: it fails
 
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER; // guards the list and, of listed
                                                               // launches, next_block
@@ -68,8 +72,7 @@ void vgpu_mark_pool_thread(void)
     on_pool_thread = true;
 }
 
-// ---- The list of launches
-// ------------------------------------------------------------------------
+// ---- The list of launches -----------------------------------------------------------------------
 
 // Under the lock.
 static void unlist(struct vgpu_launch *launch)
@@ -154,8 +157,7 @@ static uint64_t drop_pending(struct vgpu_launch *launch)
     return dropped;
 }
 
-// ---- Resident blocks
-// -----------------------------------------------------------------------------
+// ---- Resident blocks ----------------------------------------------------------------------------
 
 static void add_resident(struct vgpu_worker *worker, struct vgpu_block *block)
 {
@@ -255,16 +257,20 @@ static bool run_round(struct vgpu_worker *worker, bool *starved_out)
     return changed;
 }
 
-// ---- Between rounds
-// ------------------------------------------------------------------------------
+// ---- Between rounds -----------------------------------------------------------------------------
 
 // What a worker knows of the time since its blocks last changed.
 struct quiet {
     unsigned rounds;     // since the last change
-    unsigned all_rounds; // since the last look at the clock
+    unsigned all_rounds; // with changes, since the last look at the clock
     uint64_t since_ns;   // of the last change; known from ADMIT_ROUNDS on
     uint64_t admitted_ns;
-    uint64_t sleep_us; // the next sleep
+    uint64_t fingerprint; // of the threads that yield, ADMIT_ROUNDS ago
+    bool frozen;          // it has not changed since: they only poll
+    uint64_t frozen_ns;   // since when
+    unsigned yield_round; // when the core is given away next
+    unsigned yield_gap;   // rounds until the one after that
+    uint64_t sleep_us;    // the next sleep
 };
 
 // Whether the worker carries its part of all blocks that run or wait to begin.
@@ -279,10 +285,10 @@ static bool has_fair_share(const struct vgpu_worker *worker)
 // No memory for more threads, and those that exist wait: nothing will change any more.
 static void fail_starved(struct vgpu_worker *worker)
 {
-    struct vgpu_launch *launch = worker->deferred_launch;
-    if (launch) {
-        worker->deferred_launch = NULL;
-    } else {
+    struct vgpu_launch *deferred = worker->deferred_launch;
+    struct vgpu_launch *launch = deferred;
+    worker->deferred_launch = NULL;
+    if (!launch) {
         launch = worker->resident->launch;
         for (struct vgpu_block *b = worker->resident->next; b != worker->resident; b = b->next) {
             if (b->started < b->thread_count) {
@@ -296,45 +302,93 @@ static void fail_starved(struct vgpu_worker *worker)
                       worker->stacks.tsan_limit && worker->stacks.tsan_fibers
                           ? " (the thread sanitizer allows 4096 in a process)"
                           : "");
+    if (deferred) {
+        finish_blocks(deferred, 1 + drop_pending(deferred));
+    }
+}
+
+// Whether the worker may take one more block now. Nothing has changed for some rounds, so the
+// blocks that it has may wait for those that have not begun. Where they have grown many and cannot
+// be told from blocks that compute, it takes its time: each block costs memory.
+static bool may_admit(const struct vgpu_worker *worker, const struct quiet *quiet, uint64_t now)
+{
+    if (has_fair_share(worker)) {
+        return now - quiet->since_ns >= ADMIT_LATE_NS;
+    }
+    uint64_t steps = worker->resident_count / FREE_BLOCKS;
+    return quiet->frozen || now - quiet->admitted_ns >= steps * ADMIT_LATE_NS;
+}
+
+// Lets other threads of the machine run. Often where that helped somebody, seldom where the core
+// was given straight back.
+static void give_core_away(struct quiet *quiet, uint64_t now)
+{
+    if (quiet->rounds < quiet->yield_round) {
+        return;
+    }
+    (void)sched_yield();
+    bool nobody = vgpu_now_ns() - now < YIELD_ALONE_NS;
+    quiet->yield_gap = !nobody                        ? 1
+                       : quiet->yield_gap < YIELD_GAP ? quiet->yield_gap * 2
+                                                      : YIELD_GAP;
+    quiet->yield_round = quiet->rounds + quiet->yield_gap;
+}
+
+static void sleep_a_little(struct quiet *quiet)
+{
+    unsigned seen = atomic_load(&generation);
+    atomic_fetch_add(&sleepers, 1);
+    vgpu_futex_wait(&generation, seen, quiet->sleep_us * 1000);
+    atomic_fetch_sub(&sleepers, 1);
+    quiet->sleep_us = quiet->sleep_us * 2 < SLEEP_LAST_US ? quiet->sleep_us * 2 : SLEEP_LAST_US;
+}
+
+static void look_at_fingerprint(struct vgpu_worker *worker, struct quiet *quiet, uint64_t now)
+{
+    uint64_t fingerprint = vgpu_worker_fingerprint(worker);
+    bool frozen = quiet->rounds > ADMIT_ROUNDS && fingerprint == quiet->fingerprint;
+    if (!frozen) {
+        quiet->frozen_ns = now;
+        quiet->sleep_us = SLEEP_FIRST_US;
+    }
+    quiet->frozen = frozen;
+    quiet->fingerprint = fingerprint;
 }
 
 // After a round without change.
 static void stay_quiet(struct vgpu_worker *worker, struct quiet *quiet, bool starved)
 {
-    if (quiet->rounds < ADMIT_ROUNDS) {
-        return;
-    }
-    if (quiet->rounds == ADMIT_ROUNDS) {
-        quiet->since_ns = vgpu_now_ns();
-        quiet->sleep_us = SLEEP_FIRST_US;
-    }
-    bool more = worker->deferred_launch || atomic_load_explicit(&pending, memory_order_relaxed) > 0;
-    if (more && !has_fair_share(worker) && admit(worker)) {
-        quiet->rounds = 0;
-        return;
-    }
-    if (quiet->rounds < YIELD_ROUNDS) {
+    if (++quiet->rounds % ADMIT_ROUNDS != 0) {
+        if (quiet->rounds >= quiet->yield_round && quiet->rounds > YIELD_ROUNDS) {
+            give_core_away(quiet, vgpu_now_ns());
+        }
         return;
     }
     uint64_t now = vgpu_now_ns();
-    uint64_t passed_us = (now - quiet->since_ns) / 1000;
-    if (more && passed_us >= ADMIT_LATE_US && admit(worker)) {
-        quiet->rounds = 0;
-    } else if (starved && passed_us >= STARVED_US) {
-        struct vgpu_launch *deferred = worker->deferred_launch;
-        fail_starved(worker);
-        if (deferred) {
-            finish_blocks(deferred, 1 + drop_pending(deferred));
-        }
-        quiet->rounds = 0;
-    } else if (passed_us >= SLEEP_AFTER_US) {
-        unsigned seen = atomic_load(&generation);
-        atomic_fetch_add(&sleepers, 1);
-        vgpu_futex_wait(&generation, seen, quiet->sleep_us * 1000);
-        atomic_fetch_sub(&sleepers, 1);
-        quiet->sleep_us = quiet->sleep_us * 2 < SLEEP_LAST_US ? quiet->sleep_us * 2 : SLEEP_LAST_US;
+    if (quiet->rounds == ADMIT_ROUNDS) {
+        quiet->since_ns = now;
+        quiet->yield_round = YIELD_ROUNDS;
+        quiet->yield_gap = 1;
+    }
+    bool more = worker->deferred_launch || atomic_load_explicit(&pending, memory_order_relaxed) > 0;
+    // Hashing is for when its answer matters.
+    if ((more && worker->resident_count >= FREE_BLOCKS) ||
+        now - quiet->since_ns >= SLEEP_AFTER_NS / 2) {
+        look_at_fingerprint(worker, quiet, now);
     } else {
-        (void)sched_yield();
+        quiet->frozen = false;
+        quiet->frozen_ns = now;
+    }
+    if (more && may_admit(worker, quiet, now) && admit(worker)) {
+        quiet->rounds = 0;
+        quiet->admitted_ns = now;
+    } else if (starved && now - quiet->since_ns >= STARVED_NS) {
+        fail_starved(worker);
+        quiet->rounds = 0;
+    } else if (quiet->frozen && now - quiet->frozen_ns >= SLEEP_AFTER_NS) {
+        sleep_a_little(quiet);
+    } else if (quiet->rounds > YIELD_ROUNDS) {
+        give_core_away(quiet, now);
     }
 }
 
@@ -347,7 +401,7 @@ static void stay_busy(struct vgpu_worker *worker, struct quiet *quiet)
     }
     quiet->all_rounds = 0;
     uint64_t now = vgpu_now_ns();
-    if (now - quiet->admitted_ns > (uint64_t)ADMIT_ALWAYS_US * 1000) {
+    if (now - quiet->admitted_ns > ADMIT_ALWAYS_NS) {
         quiet->admitted_ns = now;
         (void)admit(worker);
     }
@@ -356,7 +410,7 @@ static void stay_busy(struct vgpu_worker *worker, struct quiet *quiet)
 // Nothing is resident: looks for work for a while, then sleeps until there is some.
 static void stay_idle(void)
 {
-    uint64_t end = vgpu_now_ns() + (uint64_t)IDLE_SPIN_US * 1000;
+    uint64_t end = vgpu_now_ns() + IDLE_SPIN_NS;
     do {
         if (atomic_load(&pending) > 0 || atomic_load(&stopping)) {
             return;
@@ -390,7 +444,6 @@ static void *run_worker(void *argument)
         } else if (run_round(worker, &starved)) {
             stay_busy(worker, &quiet);
         } else {
-            quiet.rounds++;
             stay_quiet(worker, &quiet, starved);
         }
     }
@@ -401,8 +454,7 @@ static void *run_worker(void *argument)
     return NULL;
 }
 
-// ---- Start and end
-// -------------------------------------------------------------------------------
+// ---- Start and end ------------------------------------------------------------------------------
 
 bool vgpu_start_thread(const char *name, void *(*run)(void *), void *argument)
 {

@@ -33,8 +33,7 @@ static inline uint64_t vgpu_now_ns(void)
 // Starts a detached thread with only the signals of faults unblocked. False: it cannot be made.
 bool vgpu_start_thread(const char *name, void *(*run)(void *), void *argument);
 
-// ---- The watchdog (watchdog.c)
-// -------------------------------------------------------------------
+// ---- The watchdog (watchdog.c) ------------------------------------------------------------------
 
 // Starts it, to watch workers[0..count-1].
 void vgpu_watchdog_start(struct vgpu_worker *workers, int count);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -24,8 +25,7 @@ enum { FIBERS_ARE_FEW = 0 };
 
 enum { DEVICES = 8 };
 
-// ---- Waiting across blocks
-// -----------------------------------------------------------------------
+// ---- Waiting across blocks ----------------------------------------------------------------------
 
 struct meeting {
     atomic_int arrived;
@@ -133,8 +133,7 @@ static void large_grids_run(void)
     EXPECT_EQ(count, blocks + 1000 * 1024);
 }
 
-// ---- Work that must get in
-// -----------------------------------------------------------------------
+// ---- Work that must get in ----------------------------------------------------------------------
 
 // Meets and yields for ever, until a word is set by another stream.
 KERNEL(polls_with_barriers, atomic_int, 0)
@@ -170,6 +169,54 @@ static void a_busy_block_does_not_keep_others_out(void)
     EXPECT_CUDA(cudaStreamDestroy(other));
 }
 
+struct sums {
+    atomic_ullong sum;
+    int steps;
+};
+
+// Computes, and yields at every step as ordered loads do.
+KERNEL(sums_with_yields, struct sums, 0)
+{
+    unsigned long long sum = 0;
+    for (int i = 0; i < data->steps; i++) {
+        sum += (unsigned long long)i * (threadIdx.x + 1);
+        vgpu_yield();
+    }
+    atomic_fetch_add(&data->sum, sum);
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+// Yields are no sign of waiting: a kernel that computes between them neither sleeps nor fills
+// memory with blocks.
+static void computing_between_yields_is_no_waiting(void)
+{
+    struct sums sums = {.steps = 40000};
+    double begin = seconds();
+    EXPECT_CUDA(LAUNCH(sums_with_yields, 2, 8, 0, &sums));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    double long_ones = seconds() - begin;
+    EXPECT_EQ(sums.sum, 2ull * 36 * (40000ull * 39999 / 2));
+    struct sums many = {.steps = SANITIZED ? 20 : 300};
+    int blocks = SANITIZED ? 20 : 1500;
+    long before = resident_kib();
+    begin = seconds();
+    EXPECT_CUDA(LAUNCH(sums_with_yields, blocks, 64, 0, &many));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    long grown = resident_kib() - before;
+    printf("8 threads x 40000 yields: %.0f ms; %d blocks: %.0f ms, %ld KiB more memory\n",
+           long_ones * 1e3, blocks, (seconds() - begin) * 1e3, grown);
+    if (!SANITIZED) {
+        EXPECT(long_ones < 2); // a sleep a round would take 40
+        EXPECT(grown < 100 * 1024);
+    }
+}
+
 // A host thread may be what a kernel waits for, for longer than workers spin.
 static void a_sleeping_kernel_wakes(void)
 {
@@ -183,8 +230,7 @@ static void a_sleeping_kernel_wakes(void)
     EXPECT_EQ(cudaGetLastError(), cudaErrorNotReady);
 }
 
-// ---- Native functions
-// ----------------------------------------------------------------------------
+// ---- Native functions ---------------------------------------------------------------------------
 
 struct native {
     struct devices *all;
@@ -249,6 +295,7 @@ int main(void)
     RUN(a_million_threads_on_eight_devices_need_little_memory);
     RUN(large_grids_run);
     RUN(a_busy_block_does_not_keep_others_out);
+    RUN(computing_between_yields_is_no_waiting);
     RUN(a_sleeping_kernel_wakes);
     RUN(native_blocks_wait_for_other_devices);
     RUN(cooperative_launches_are_bounded);

@@ -27,8 +27,7 @@ static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_key;
 static bool have_thread_key;
 
-// ---- Making and freeing
-// --------------------------------------------------------------------------
+// ---- Making and freeing -------------------------------------------------------------------------
 
 static struct vgpu_stream *make_stream(struct vgpu_device *device, unsigned flags, int priority)
 {
@@ -133,8 +132,7 @@ static struct vgpu_stream *thread_stream(struct vgpu_device *device)
     return stream;
 }
 
-// ---- Handles
-// -------------------------------------------------------------------------------------
+// ---- Handles ------------------------------------------------------------------------------------
 
 static bool is_special(cudaStream_t handle)
 {
@@ -187,8 +185,7 @@ struct vgpu_device *vgpu_stream_device(cudaStream_t stream)
     return vgpu_handle_known(stream) ? ((struct vgpu_stream *)(void *)stream)->device : NULL;
 }
 
-// ---- Order
-// ---------------------------------------------------------------------------------------
+// ---- Order --------------------------------------------------------------------------------------
 
 static bool is_blocking(const struct vgpu_stream *stream)
 {
@@ -266,8 +263,7 @@ void vgpu_stream_operation_ended(struct vgpu_operation *operation)
     drop_reference(stream);
 }
 
-// ---- Waiting
-// -------------------------------------------------------------------------------------
+// ---- Waiting ------------------------------------------------------------------------------------
 
 static void free_marker(struct vgpu_operation *marker)
 {
@@ -350,8 +346,7 @@ cudaError_t vgpu_device_wait(struct vgpu_device *device)
     return error == cudaSuccess ? vgpu_device_ready(device) : error;
 }
 
-// ---- CUDA's functions
-// ----------------------------------------------------------------------------
+// ---- CUDA's functions ---------------------------------------------------------------------------
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority)
 {

@@ -36,8 +36,7 @@ void vgpu_stream_operation_ended(struct vgpu_operation *operation);
 // A marker: an operation without work. NULL: no memory.
 struct vgpu_operation *vgpu_marker_new(struct vgpu_device *device);
 
-// ---- Handles (handles.c)
-// -------------------------------------------------------------------------
+// ---- Handles (handles.c) ------------------------------------------------------------------------
 
 // The streams and events that exist, so that a wrong handle is an error and not a crash.
 bool vgpu_handle_add(const void *object);

@@ -30,8 +30,7 @@ static cudaStream_t make_stream(unsigned flags)
     return stream;
 }
 
-// ---- Order
-// ---------------------------------------------------------------------------------------
+// ---- Order --------------------------------------------------------------------------------------
 
 static void a_stream_is_in_order(void)
 {
@@ -140,8 +139,7 @@ static void a_destroyed_stream_finishes(void)
     EXPECT_EQ(step[1].place, 2);
 }
 
-// ---- Events
-// --------------------------------------------------------------------------------------
+// ---- Events -------------------------------------------------------------------------------------
 
 static void events_order_streams_and_devices(void)
 {
@@ -217,8 +215,7 @@ static void events_measure_time(void)
     (void)cudaGetLastError();
 }
 
-// ---- Host functions
-// ------------------------------------------------------------------------------
+// ---- Host functions -----------------------------------------------------------------------------
 
 struct called {
     atomic_int *clock;
@@ -294,8 +291,7 @@ static void kernels_wait_for_host_functions(void)
     EXPECT_CUDA(cudaStreamDestroy(stream));
 }
 
-// ---- Many threads, queries, wrong handles
-// --------------------------------------------------------
+// ---- Many threads, queries, wrong handles -------------------------------------------------------
 
 static void *use_own_stream(void *argument)
 {
