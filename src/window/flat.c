@@ -128,7 +128,7 @@ static void map_teams(const struct ncclComm *comm, struct tt_share *share, const
                       const struct tt_agreement *agreement)
 {
     struct tt_verdict *verdict = &share->verdict;
-    size_t alignment = agreement->stride < ((size_t)1 << 29) ? agreement->stride : (size_t)1 << 29;
+    size_t alignment = tt_flat_alignment(agreement->stride);
     for (int i = 0; i < share->size && verdict->result == ncclSuccess; i++) {
         if (!share->slot[i].filled || share->slot[i].flat != NULL) {
             continue;

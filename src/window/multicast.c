@@ -207,7 +207,7 @@ static void map_aliases(struct tt_share *share)
         if (flat == NULL || flat->alias != 0) {
             continue;
         }
-        size_t alignment = flat->stride < ((size_t)1 << 29) ? flat->stride : (size_t)1 << 29;
+        size_t alignment = tt_flat_alignment(flat->stride);
         if (!tt_verdict_driver(verdict,
                                cuMemAddressReserve(&flat->alias, flat->span, alignment, 0, 0),
                                "cuMemAddressReserve (multicast)") ||

@@ -19,7 +19,7 @@ struct tt_window {
     void *user_pointer;  // this rank's memory as registered
     size_t bytes;        // as registered; equal on all ranks of the team
     char *flat_base;     // team member m's copy is flat_base + m * stride
-    size_t stride;       // power of two, at least 2 MiB
+    size_t stride;       // multiple of the granularity, at least 2 MiB
     char *multimem_base; // NULL without multicast
     int number;          // n-th window of the communicator, for messages
 };

@@ -67,6 +67,13 @@ struct tt_flat {
     bool alias_mapped;
 };
 struct tt_flat *tt_flat_hold(struct tt_flat *flat);
+// The alignment for an address range of members at this distance: as much as the distance keeps,
+// 512 MiB at most (the largest page of real devices).
+static inline size_t tt_flat_alignment(size_t stride)
+{
+    size_t kept = stride & (~stride + 1);
+    return kept < ((size_t)1 << 29) ? kept : (size_t)1 << 29;
+}
 // Drops one use; the last one unmaps all. Accepts NULL.
 void tt_flat_drop(struct tt_flat *flat);
 // Opens `bytes` bytes from `pointer` to each of the team's devices in this process.

@@ -10,7 +10,7 @@
 struct ncclWindow_vidmem {
     void *winHost; // the library's own record
     char *lsaFlatBase;
-    size_t stride; // bytes, a power of two
+    size_t stride; // bytes
     size_t size;   // bytes, as registered
     size_t mcOffset;
     int lsaRank; // this rank's place in its LSA team
