@@ -151,9 +151,9 @@ bool demo_write_page(const char *path, const struct demo_run *runs, int count)
     bool good = demo_write_timelines(page);
     (void)fprintf(
         page,
-        "<h2>Bytes between the GPUs</h2>\n<p>%d x %d floats, 8 ranks, in MB. A multicast access "
-        "goes "
-        "through the switch: its bytes count at the ports (bars), not between two GPUs.</p>\n",
+        "<h2>Bytes between the GPUs</h2>\n<p>%d x %d floats, 8 ranks, in MB. With multicast the "
+        "switch adds what it takes out of all GPUs before it hands the sum to one, and copies what "
+        "one GPU stores to all: so a port takes in less than its links bring.</p>\n",
         DEMO_TOKENS, DEMO_HIDDEN);
     for (int i = 0; i < count; i++) {
         for (int way = 0;
