@@ -84,26 +84,25 @@ cudaError_t cudaEventCreate(cudaEvent_t *event)
     return cudaEventCreateWithFlags(event, cudaEventDefault);
 }
 
-cudaError_t cudaEventDestroy(cudaEvent_t handle)
+cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    struct event *event = NULL;
-    cudaError_t error = find_event("cudaEventDestroy", handle, &event);
+    struct event *found = NULL;
+    cudaError_t error = find_event("cudaEventDestroy", event, &found);
     if (error == cudaSuccess) {
-        vgpu_handle_remove(event);
-        replace_recorded(event, NULL);
-        free(event);
+        vgpu_handle_remove(found);
+        replace_recorded(found, NULL);
+        free(found);
     }
     return error;
 }
 
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream_handle,
-                                     unsigned int flags)
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags)
 {
-    struct event *event = NULL;
-    struct vgpu_stream *stream = NULL;
-    cudaError_t error = find_event("cudaEventRecord", handle, &event);
+    struct event *found = NULL;
+    struct vgpu_stream *on = NULL;
+    cudaError_t error = find_event("cudaEventRecord", event, &found);
     if (error == cudaSuccess) {
-        error = vgpu_stream_resolve("cudaEventRecord", stream_handle, &stream);
+        error = vgpu_stream_resolve("cudaEventRecord", stream, &on);
     }
     if (error != cudaSuccess) {
         return error;
@@ -113,21 +112,21 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream_han
                          "cudaEventRecordWithFlags: flags are 0x%x; must be 0 outside a capture",
                          flags);
     }
-    if (stream->device != event->device) {
+    if (on->device != found->device) {
         return vgpu_fail(cudaErrorInvalidResourceHandle,
                          "cudaEventRecord: the event is of device %d, the stream of device %d",
-                         event->device->ordinal, stream->device->ordinal);
+                         found->device->ordinal, on->device->ordinal);
     }
-    struct vgpu_operation *marker = vgpu_marker_new(stream->device);
+    struct vgpu_operation *marker = vgpu_marker_new(on->device);
     if (!marker) {
         return vgpu_fail(cudaErrorMemoryAllocation, "cudaEventRecord: no memory");
     }
-    error = vgpu_stream_enqueue(stream, marker, NULL);
+    error = vgpu_stream_enqueue(on, marker, NULL);
     if (error != cudaSuccess) {
         vgpu_operation_release(marker);
         return error;
     }
-    replace_recorded(event, marker);
+    replace_recorded(found, marker);
     return cudaSuccess;
 }
 
@@ -136,13 +135,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
 }
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, unsigned int flags)
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
 {
-    struct event *event = NULL;
-    struct vgpu_stream *stream = NULL;
-    cudaError_t error = find_event("cudaStreamWaitEvent", handle, &event);
+    struct event *found = NULL;
+    struct vgpu_stream *on = NULL;
+    cudaError_t error = find_event("cudaStreamWaitEvent", event, &found);
     if (error == cudaSuccess) {
-        error = vgpu_stream_resolve("cudaStreamWaitEvent", stream_handle, &stream);
+        error = vgpu_stream_resolve("cudaStreamWaitEvent", stream, &on);
     }
     if (error != cudaSuccess) {
         return error;
@@ -151,39 +150,39 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
         return vgpu_fail(cudaErrorInvalidValue,
                          "cudaStreamWaitEvent: flags are 0x%x; must be 0 outside a capture", flags);
     }
-    struct vgpu_operation *recorded = hold_recorded(event);
+    struct vgpu_operation *recorded = hold_recorded(found);
     if (!recorded || vgpu_operation_done(recorded)) {
         vgpu_operation_release(recorded);
         return cudaSuccess;
     }
-    struct vgpu_operation *marker = vgpu_marker_new(stream->device);
-    error = marker ? vgpu_stream_enqueue(stream, marker, recorded)
+    struct vgpu_operation *marker = vgpu_marker_new(on->device);
+    error = marker ? vgpu_stream_enqueue(on, marker, recorded)
                    : vgpu_fail(cudaErrorMemoryAllocation, "cudaStreamWaitEvent: no memory");
     vgpu_operation_release(marker);
     vgpu_operation_release(recorded);
     return error;
 }
 
-cudaError_t cudaEventQuery(cudaEvent_t handle)
+cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    struct event *event = NULL;
-    cudaError_t error = find_event("cudaEventQuery", handle, &event);
+    struct event *found = NULL;
+    cudaError_t error = find_event("cudaEventQuery", event, &found);
     if (error == cudaSuccess) {
-        error = vgpu_device_ready(event->device);
+        error = vgpu_device_ready(found->device);
     }
     if (error != cudaSuccess) {
         return error;
     }
-    struct vgpu_operation *recorded = hold_recorded(event);
+    struct vgpu_operation *recorded = hold_recorded(found);
     bool ready = !recorded || vgpu_operation_done(recorded);
     vgpu_operation_release(recorded);
     return ready ? cudaSuccess : vgpu_fail(cudaErrorNotReady, "cudaEventQuery: work is pending");
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t handle)
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    struct event *event = NULL;
-    cudaError_t error = find_event("cudaEventSynchronize", handle, &event);
+    struct event *found = NULL;
+    cudaError_t error = find_event("cudaEventSynchronize", event, &found);
     if (error != cudaSuccess) {
         return error;
     }
@@ -191,12 +190,12 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle)
         return vgpu_fail(cudaErrorNotPermitted,
                          "cudaEventSynchronize: kernels and host functions must not do it");
     }
-    struct vgpu_operation *recorded = hold_recorded(event);
+    struct vgpu_operation *recorded = hold_recorded(found);
     if (recorded) {
         vgpu_operation_wait(recorded);
         vgpu_operation_release(recorded);
     }
-    return vgpu_device_ready(event->device);
+    return vgpu_device_ready(found->device);
 }
 
 // The time of the last record in *time_out, or the error of cudaEventElapsedTime.

@@ -10,6 +10,7 @@
 
 #include "cuda_runtime_api.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -22,8 +23,6 @@
 #define CATCHES_SIGNALS 1
 #include <ucontext.h>
 #endif
-
-extern const char *__progname;
 
 // ---- Saying it ----------------------------------------------------------------------------------
 
@@ -119,24 +118,55 @@ static cudaError_t describe_signal(const struct vgpu_fault_record *fault, char *
     return cudaErrorIllegalAddress;
 }
 
+// A thread of the worker's blocks that ran over the end of its stack; NULL: none. It may be another
+// one than the thread that stumbled over what it left.
+static struct vgpu_thread *find_overflow(const struct vgpu_worker *worker)
+{
+    struct vgpu_block *block = worker->resident;
+    for (unsigned left = worker->resident_count; left > 0; left--) {
+        for (unsigned i = 0; i < block->started; i++) {
+            struct vgpu_stack *stack = block->thread[i].stack;
+            if (stack && vgpu_stack_overflowed(stack)) {
+                return &block->thread[i];
+            }
+        }
+        block = block->next;
+    }
+    return NULL;
+}
+
+static void report_overflow(struct vgpu_worker *worker, struct vgpu_block *block,
+                            const struct vgpu_thread *thread)
+{
+    char text[sizeof(worker->fault.text)];
+    (void)snprintf(text, sizeof(text),
+                   "the thread's stack of %zu bytes overflowed; "
+                   "cudaDeviceSetLimit(cudaLimitStackSize, bytes) raises it",
+                   thread->stack ? thread->stack->bytes : 0);
+    fail(thread->block->launch, thread->block, thread, cudaErrorLaunchFailure, text);
+    if (thread->block->launch != block->launch) {
+        fail(block->launch, block, worker->fault.thread, cudaErrorLaunchFailure,
+             "the stack was overwritten by that thread");
+    }
+    vgpu_stack_mend(&worker->stacks);
+}
+
 void vgpu_fault_report(struct vgpu_worker *worker, struct vgpu_block *block)
 {
     struct vgpu_fault_record *fault = &worker->fault;
-    char text[sizeof(fault->text)];
-    cudaError_t error = cudaErrorLaunchFailure;
-    if (out_of_stack(fault)) {
-        vgpu_stack_mend(&worker->stacks);
-        (void)snprintf(text, sizeof(text),
-                       "the thread's stack of %zu bytes overflowed; "
-                       "cudaDeviceSetLimit(cudaLimitStackSize, bytes) raises it",
-                       fault->thread && fault->thread->stack ? fault->thread->stack->bytes : 0);
-    } else if (fault->kind == VGPU_FAULT_SIGNAL) {
-        error = describe_signal(fault, text, sizeof(text));
-    } else {
-        memcpy(text, fault->text, sizeof(text));
-        error = fault->error;
+    struct vgpu_thread *overflowed = out_of_stack(fault) ? fault->thread : NULL;
+    if (fault->kind == VGPU_FAULT_SIGNAL && !overflowed) {
+        overflowed = find_overflow(worker);
     }
-    fail(block->launch, block, fault->thread, error, text);
+    if (overflowed) {
+        report_overflow(worker, block, overflowed);
+    } else if (fault->kind == VGPU_FAULT_SIGNAL) {
+        char text[sizeof(fault->text)];
+        cudaError_t error = describe_signal(fault, text, sizeof(text));
+        fail(block->launch, block, fault->thread, error, text);
+    } else {
+        fail(block->launch, block, fault->thread, fault->error, fault->text);
+    }
     fault->kind = VGPU_FAULT_NONE;
     fault->thread = NULL;
 }
@@ -211,8 +241,8 @@ void vgpu_fault(cudaError_t error, const char *format, ...)
 void vgpu_assert_fail(const char *expression, const char *file, unsigned line, const char *function)
 {
     if (!vgpu_current_thread) {
-        (void)fprintf(stderr, "%s: %s:%u: %s: Assertion `%s' failed.\n", __progname, file, line,
-                      function, expression);
+        (void)fprintf(stderr, "%s: %s:%u: %s: Assertion `%s' failed.\n",
+                      program_invocation_short_name, file, line, function, expression);
         abort();
     }
     vgpu_fault(cudaErrorAssert, "%s:%u: %s: Assertion `%s' failed", file, line, function,
@@ -249,6 +279,21 @@ static void pass_on(int signal, siginfo_t *info, void *context)
     }
 }
 
+// Where the stack was; where that is not known, a place inside it.
+static uintptr_t stack_pointer_of(const void *context, const struct vgpu_thread *thread)
+{
+#if defined(__x86_64__)
+    (void)thread;
+    return (uintptr_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RSP];
+#elif defined(__aarch64__)
+    (void)thread;
+    return (uintptr_t)((const ucontext_t *)context)->uc_mcontext.sp;
+#else
+    (void)context;
+    return (uintptr_t)thread->stack->low;
+#endif
+}
+
 static void handle(int signal, siginfo_t *info, void *context)
 {
     struct vgpu_thread *thread = vgpu_current_thread;
@@ -262,14 +307,12 @@ static void handle(int signal, siginfo_t *info, void *context)
     worker->fault.signal_code = info->si_code;
     worker->fault.address = (uintptr_t)info->si_addr;
     worker->fault.thread = thread;
+    worker->fault.stack_pointer = stack_pointer_of(context, thread);
 #ifdef VGPU_FIBER_UCONTEXT
-    worker->fault.stack_pointer = (uintptr_t)thread->stack->low;
     vgpu_context_jump(&worker->context);
 #else
     // Returning from the handler calls vgpu_context_jump(&worker->context), on the worker's stack.
-    ucontext_t *machine = context;
-    greg_t *registers = machine->uc_mcontext.gregs;
-    worker->fault.stack_pointer = (uintptr_t)registers[REG_RSP];
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     registers[REG_RIP] = (greg_t)(uintptr_t)vgpu_context_jump;
     registers[REG_RDI] = (greg_t)(uintptr_t)&worker->context;
     registers[REG_RSP] = (greg_t)(((uintptr_t)worker->context.stack_pointer - 256) & ~15ul) - 8;

@@ -152,7 +152,8 @@ static bool add_slab(struct vgpu_stack_pool *pool, int class)
         stack->low = slab + GUARD_BYTES + bytes * (size_t)i;
         stack->bytes = bytes;
         stack->class = class;
-        stack->top = stack->low + bytes - pool->made++ % STAGGER_STEPS * STAGGER_BYTES;
+        size_t step = pool->made++ % STAGGER_STEPS;
+        stack->top = stack->low + bytes - step * STAGGER_BYTES;
         append(pool, stack);
     }
     return true;

@@ -36,13 +36,13 @@ enum {
     SLEEP_FIRST_US = 50, // then doubling
     SLEEP_LAST_US = 1000,
 };
-static const uint64_t ADMIT_LATE_NS = 200 * 1000; // without change, before a worker takes more than
-                                                  // its share
-static const uint64_t ADMIT_ALWAYS_NS = 1000 * 1000; // between admissions, even where things change
-static const uint64_t YIELD_ALONE_NS = 1000;         // a call to sched_yield where nobody else ran
-static const uint64_t SLEEP_AFTER_NS = 2000 * 1000;  // of polling alone, before sleeps
-static const uint64_t IDLE_SPIN_NS = 50 * 1000; // without any block, before sleeping until woken
-static const uint64_t STARVED_NS = 2000000000;  // no memory for threads and no change: it fails
+static const uint64_t ADMIT_LATE_NS = 200000;    // without change, before a worker takes more than
+                                                 // its share
+static const uint64_t ADMIT_ALWAYS_NS = 1000000; // between admissions, even where things change
+static const uint64_t YIELD_ALONE_NS = 1000;     // a call to sched_yield where nobody else ran
+static const uint64_t SLEEP_AFTER_NS = 2000000;  // of polling alone, before sleeps
+static const uint64_t IDLE_SPIN_NS = 50000;      // without any block, before sleeping until woken
+static const uint64_t STARVED_NS = 2000000000;   // no memory for threads and no change: it fails
 
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER; // guards the list and, of listed
                                                               // launches, next_block

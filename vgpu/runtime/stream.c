@@ -139,26 +139,29 @@ static bool is_special(cudaStream_t handle)
     return handle == NULL || handle == cudaStreamLegacy || handle == cudaStreamPerThread;
 }
 
-static cudaError_t find_stream(const char *function, cudaStream_t handle,
-                               struct vgpu_stream **stream_out)
+// The stream, or NULL with the error.
+static struct vgpu_stream *find_stream(const char *function, cudaStream_t handle,
+                                       cudaError_t *error_out)
 {
     if (!is_special(handle)) {
-        if (!vgpu_handle_known(handle)) {
-            return vgpu_fail(cudaErrorInvalidResourceHandle, "%s: %p is no stream", function,
-                             (void *)handle);
+        if (vgpu_handle_known(handle)) {
+            return (struct vgpu_stream *)(void *)handle;
         }
-        *stream_out = (struct vgpu_stream *)(void *)handle;
-        return cudaSuccess;
+        *error_out = vgpu_fail(cudaErrorInvalidResourceHandle, "%s: %p is no stream", function,
+                               (void *)handle);
+        return NULL;
     }
     struct vgpu_device *device = vgpu_current_device();
     if (!device) {
-        return vgpu_device_ready(NULL);
+        *error_out = vgpu_device_ready(NULL);
+        return NULL;
     }
-    *stream_out = handle == cudaStreamPerThread ? thread_stream(device) : legacy_stream(device);
-    if (!*stream_out) {
-        return vgpu_fail(cudaErrorMemoryAllocation, "%s: no memory for a stream", function);
+    struct vgpu_stream *stream =
+        handle == cudaStreamPerThread ? thread_stream(device) : legacy_stream(device);
+    if (!stream) {
+        *error_out = vgpu_fail(cudaErrorMemoryAllocation, "%s: no memory for a stream", function);
     }
-    return cudaSuccess;
+    return stream;
 }
 
 static cudaError_t not_permitted(const char *function)
@@ -173,8 +176,9 @@ cudaError_t vgpu_stream_resolve(const char *function, cudaStream_t handle,
     if (vgpu_on_pool_thread()) {
         return not_permitted(function);
     }
-    cudaError_t error = find_stream(function, handle, stream_out);
-    return error == cudaSuccess ? vgpu_device_ready((*stream_out)->device) : error;
+    cudaError_t error = cudaSuccess;
+    *stream_out = find_stream(function, handle, &error);
+    return *stream_out ? vgpu_device_ready((*stream_out)->device) : error;
 }
 
 struct vgpu_device *vgpu_stream_device(cudaStream_t stream)
@@ -316,12 +320,12 @@ static cudaError_t wait_for_last(struct vgpu_stream *stream)
 
 static cudaError_t wait_for(const char *function, cudaStream_t handle)
 {
-    struct vgpu_stream *stream = NULL;
     if (vgpu_on_pool_thread()) {
         return not_permitted(function);
     }
-    cudaError_t error = find_stream(function, handle, &stream);
-    if (error != cudaSuccess) {
+    cudaError_t error = cudaSuccess;
+    struct vgpu_stream *stream = find_stream(function, handle, &error);
+    if (!stream) {
         return error;
     }
     struct vgpu_device *device = stream->device; // work of a failed device ends too: wait for that
@@ -406,17 +410,24 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return wait_for("cudaStreamSynchronize", stream);
 }
 
-cudaError_t cudaStreamQuery(cudaStream_t handle)
+cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-    struct vgpu_stream *stream = NULL;
-    cudaError_t error = vgpu_stream_resolve("cudaStreamQuery", handle, &stream);
+    if (vgpu_on_pool_thread()) {
+        return not_permitted("cudaStreamQuery");
+    }
+    cudaError_t error = cudaSuccess;
+    struct vgpu_stream *found = find_stream("cudaStreamQuery", stream, &error);
+    if (!found) {
+        return error;
+    }
+    error = vgpu_device_ready(found->device);
     if (error != cudaSuccess) {
         return error;
     }
     bool busy = false;
     vgpu_graph_lock();
-    for (struct vgpu_stream *s = first_stream[stream->device->ordinal]; s; s = s->next) {
-        busy |= (s == stream || (stream->is_legacy && comes_after(stream, s))) && s->last;
+    for (struct vgpu_stream *s = first_stream[found->device->ordinal]; s; s = s->next) {
+        busy |= (s == found || (found->is_legacy && comes_after(found, s))) && s->last;
     }
     vgpu_graph_unlock();
     return busy ? vgpu_fail(cudaErrorNotReady, "cudaStreamQuery: work is pending") : cudaSuccess;
@@ -427,54 +438,58 @@ cudaError_t cudaDeviceSynchronize(void)
     return vgpu_device_wait(vgpu_current_device());
 }
 
-cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned int *flags)
+cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int *flags)
 {
-    struct vgpu_stream *stream = NULL;
-    cudaError_t error = find_stream("cudaStreamGetFlags", handle, &stream);
-    if (error == cudaSuccess && !flags) {
-        error = vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetFlags: flags is NULL");
+    cudaError_t error = cudaSuccess;
+    struct vgpu_stream *found = find_stream("cudaStreamGetFlags", stream, &error);
+    if (!found) {
+        return error;
     }
-    if (error == cudaSuccess) {
-        *flags = stream->flags;
+    if (!flags) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetFlags: flags is NULL");
     }
-    return error;
+    *flags = found->flags;
+    return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetPriority(cudaStream_t handle, int *priority)
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
 {
-    struct vgpu_stream *stream = NULL;
-    cudaError_t error = find_stream("cudaStreamGetPriority", handle, &stream);
-    if (error == cudaSuccess && !priority) {
-        error = vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetPriority: priority is NULL");
+    cudaError_t error = cudaSuccess;
+    struct vgpu_stream *found = find_stream("cudaStreamGetPriority", stream, &error);
+    if (!found) {
+        return error;
     }
-    if (error == cudaSuccess) {
-        *priority = stream->priority;
+    if (!priority) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetPriority: priority is NULL");
     }
-    return error;
+    *priority = found->priority;
+    return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetDevice(cudaStream_t handle, int *device)
+cudaError_t cudaStreamGetDevice(cudaStream_t stream, int *device)
 {
-    struct vgpu_stream *stream = NULL;
-    cudaError_t error = find_stream("cudaStreamGetDevice", handle, &stream);
-    if (error == cudaSuccess && !device) {
-        error = vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetDevice: device is NULL");
+    cudaError_t error = cudaSuccess;
+    struct vgpu_stream *found = find_stream("cudaStreamGetDevice", stream, &error);
+    if (!found) {
+        return error;
     }
-    if (error == cudaSuccess) {
-        *device = stream->device->ordinal;
+    if (!device) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetDevice: device is NULL");
     }
-    return error;
+    *device = found->device->ordinal;
+    return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id)
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id)
 {
-    struct vgpu_stream *stream = NULL;
-    cudaError_t error = find_stream("cudaStreamGetId", handle, &stream);
-    if (error == cudaSuccess && !id) {
-        error = vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetId: id is NULL");
+    cudaError_t error = cudaSuccess;
+    struct vgpu_stream *found = find_stream("cudaStreamGetId", stream, &error);
+    if (!found) {
+        return error;
     }
-    if (error == cudaSuccess) {
-        *id = stream->id;
+    if (!id) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaStreamGetId: id is NULL");
     }
-    return error;
+    *id = found->id;
+    return cudaSuccess;
 }

@@ -10,6 +10,7 @@
 
 enum {
     LOOK_MS = 250,
+    LOOK_NS = 250000000,
     LOOKS = 4, // alike, before it speaks
     IDLE_LOOKS = 8,
 };
@@ -74,7 +75,7 @@ static void *watch(void *argument)
 {
     int idle = 0;
     for (;;) {
-        struct timespec pause = {.tv_nsec = LOOK_MS * 1000000};
+        struct timespec pause = {.tv_nsec = LOOK_NS};
         (void)nanosleep(&pause, NULL);
         bool busy = false;
         for (int i = 0; i < watched_count; i++) {
