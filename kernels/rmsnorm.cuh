@@ -391,6 +391,13 @@ __device__ __forceinline__ row_place<T> place_row(const rmsnorm_arguments &args,
     return row;
 }
 
+// The first of `total` things that part `index` of `parts` has; the first parts get one more.
+__device__ __forceinline__ size_t split_first(size_t total, size_t parts, size_t index)
+{
+    size_t extra = total % parts;
+    return index * (total / parts) + (index < extra ? index : extra);
+}
+
 template <typename T, bool multimem>
 __device__ __forceinline__ void norm_rows(const rmsnorm_arguments &args, const ncclDevComm &comm)
 {
@@ -404,12 +411,14 @@ __device__ __forceinline__ void norm_rows(const rmsnorm_arguments &args, const n
     TUTTI_MARK("wait for inputs");
     barrier.sync(cta, cuda::memory_order_acq_rel);
 
+    // This rank's own rows, and of those this block's: neighbours, which memory serves best.
     size_t ranks = (size_t)comm.lsaSize, rank = (size_t)comm.lsaRank;
-    size_t share = args.tokens / ranks, extra = args.tokens % ranks;
-    size_t begin = rank * share + (rank < extra ? rank : extra);
-    size_t end = begin + share + (rank < extra ? 1 : 0);
+    size_t begin = split_first(args.tokens, ranks, rank);
+    size_t own = split_first(args.tokens, ranks, rank + 1) - begin;
+    size_t end = begin + split_first(own, gridDim.x, blockIdx.x + (size_t)1);
+    begin += split_first(own, gridDim.x, blockIdx.x);
     bool was_packed = true;
-    for (size_t token = begin + blockIdx.x; token < end; token += gridDim.x) {
+    for (size_t token = begin; token < end; token++) {
         row_place<T> row = place_row<T>(args, token);
         if (row.packed != was_packed) {
             __syncthreads(); // elements now belong to other threads
