@@ -299,15 +299,12 @@ static void lex_number(struct lexer *lexer)
     while (lexer->at < lexer->source->length) {
         char c = text[lexer->at];
         char next = look(lexer, 1);
-        if ((c == '+' || c == '-') && strchr("eEpP", text[lexer->at - 1])) {
-            lexer->at++;
-        } else if (c == '\'' && is_word_part(next)) {
-            lexer->at += 2;
-        } else if (is_word_part(c) || c == '.') {
-            lexer->at++;
-        } else {
+        bool exponent = (c == '+' || c == '-') && strchr("eEpP", text[lexer->at - 1]);
+        bool separator = c == '\'' && is_word_part(next);
+        if (!exponent && !separator && !is_word_part(c) && c != '.') {
             break;
         }
+        lexer->at += separator ? 2 : 1;
     }
     push_token(lexer, TOKEN_NUMBER, begin, WORD_OTHER);
 }
@@ -561,6 +558,27 @@ int skip_angles(const struct source *source, int i, int limit)
         i++;
         if (depth == 0) {
             return i;
+        }
+    }
+    return -1;
+}
+
+int token_before_angles(const struct source *source, int i)
+{
+    int depth = 0;
+    for (; i >= 0 && !token_is(source, i, ";"); i--) {
+        bool closes =
+            token_is(source, i, ")") || token_is(source, i, "]") || token_is(source, i, "}");
+        if (closes) {
+            i = source->token[i].partner;
+        }
+        if (i < 0) {
+            return -1;
+        }
+        depth += token_is(source, i, ">");
+        depth -= token_is(source, i, "<");
+        if (depth == 0) {
+            return i - 1;
         }
     }
     return -1;

@@ -113,6 +113,8 @@ bool token_triple(const struct source *source, int i, char c);
 // i is a `<` that may open a template argument list: the index after its `>`, or -1 where there is
 // no such list before `limit`.
 int skip_angles(const struct source *source, int i, int limit);
+// i is the `>` at the end of a template argument list: the token before its `<`, or -1.
+int token_before_angles(const struct source *source, int i);
 // i is any opening bracket: the index after its partner; limit where it has none.
 int skip_brackets(const struct source *source, int i, int limit);
 

@@ -164,46 +164,73 @@ static void add_atomic(struct text *out, const struct ptx_instruction *instructi
     text_add(out, ")");
 }
 
+struct atomic {
+    bool atom; // with a result
+    int order;
+    int operation;
+    int count;
+    const struct ptx_type *type;
+};
+
+// Whether the instruction exists.
+static bool read_atomic(const struct ptx_instruction *instruction, struct atomic *a)
+{
+    struct ptx_modifiers m;
+    ptx_begin(&m, instruction, 1);
+    a->atom = strcmp(instruction->part[0], "atom") == 0;
+    a->order = ptx_take_one(&m, ORDERS);
+    ptx_take_all(&m, SCOPES);
+    ptx_take_all(&m, SPACES);
+    ptx_take_all(&m, HINTS);
+    a->operation = ptx_take_one(&m, OPERATIONS);
+    a->count = take_vector(&m);
+    a->type = ptx_take_type(&m);
+    if (a->operation < 0 || !atomic_type_fits(a->operation, a->type) || !ptx_done(&m) ||
+        a->order == 0 || a->order > 4 || (!a->atom && a->operation >= OPERATION_EXCH)) {
+        return false;
+    }
+    bool vectors = a->operation <= 2 && (a->type->kind == 'f' || a->type->kind == 'h') &&
+                   a->type->bytes * a->count <= 16;
+    return a->count == 1 || vectors;
+}
+
+static bool atomic_operands_fit(const struct ptx_instruction *instruction, const struct atomic *a)
+{
+    int sources = a->operation == OPERATION_CAS ? 3 : 2;
+    const struct ptx_operand *operand = &instruction->operand[a->atom];
+    if (!operand_count_fits(instruction, sources + a->atom) || operand[0].kind != PTX_ADDRESS ||
+        !holds(&operand[1], a->count) || operand[1].kind == PTX_SINK ||
+        (sources == 3 && operand[2].kind != PTX_VALUE)) {
+        return false;
+    }
+    for (int i = 0; i < a->count; i++) {
+        if (!element(&operand[1], i)) {
+            return false;
+        }
+    }
+    const struct ptx_operand *result = &instruction->operand[0];
+    return !a->atom || result->kind == PTX_SINK || holds(result, a->count);
+}
+
 char *ptx_emit_atomic(const struct ptx_instruction *instruction, const struct ptx_program *program,
                       struct text *out)
 {
     (void)program;
-    bool atom = strcmp(instruction->part[0], "atom") == 0;
-    struct ptx_modifiers m;
-    ptx_begin(&m, instruction, 1);
-    int order = ptx_take_one(&m, ORDERS);
-    ptx_take_all(&m, SCOPES);
-    ptx_take_all(&m, SPACES);
-    ptx_take_all(&m, HINTS);
-    int operation = ptx_take_one(&m, OPERATIONS);
-    int count = take_vector(&m);
-    const struct ptx_type *type = ptx_take_type(&m);
-    bool known = operation >= 0 && atomic_type_fits(operation, type) && ptx_done(&m) &&
-                 (order < 0 || (order > 0 && order < 5)) && (atom || operation < OPERATION_EXCH) &&
-                 (count == 1 || (operation <= 2 && (type->kind == 'f' || type->kind == 'h') &&
-                                 type->bytes * count <= 16));
-    if (!known) {
+    struct atomic a;
+    if (!read_atomic(instruction, &a)) {
         return ptx_unknown(instruction);
     }
-    const struct ptx_operand *operand = &instruction->operand[atom];
-    int sources = operation == OPERATION_CAS ? 3 : 2;
-    bool fits = operand_count_fits(instruction, sources + atom) && operand[0].kind == PTX_ADDRESS &&
-                holds(&operand[1], count) && operand[1].kind != PTX_SINK &&
-                (sources < 3 || operand[2].kind == PTX_VALUE) &&
-                (!atom || operand[-1].kind == PTX_SINK || holds(&operand[-1], count));
-    for (int i = 0; fits && i < count; i++) {
-        fits = element(&operand[1], i) != NULL;
-    }
-    if (!fits) {
+    if (!atomic_operands_fit(instruction, &a)) {
         return ptx_wrong_operands(instruction);
     }
-    char *arguments = format_string(" ::vgpu::ptx::%s, ::vgpu::ptx::order::%s", type->type,
-                                    order < 0 ? "relaxed" : ORDER_NAMES[order]);
-    for (int i = 0; i < count; i++) {
-        const char *to = atom && operand[-1].kind != PTX_SINK ? element(&operand[-1], i) : NULL;
+    char *arguments = format_string(" ::vgpu::ptx::%s, ::vgpu::ptx::order::%s", a.type->type,
+                                    a.order < 0 ? "relaxed" : ORDER_NAMES[a.order]);
+    bool wanted = a.atom && instruction->operand[0].kind != PTX_SINK;
+    for (int i = 0; i < a.count; i++) {
+        const char *to = wanted ? element(&instruction->operand[0], i) : NULL;
         text_add(out, to ? " ::vgpu::ptx::set(" : " (void)(");
         text_printf(out, "%s%s", to ? to : "", to ? "," : "");
-        add_atomic(out, instruction, arguments, OPERATION_NAMES[operation], i);
+        add_atomic(out, instruction, arguments, OPERATION_NAMES[a.operation], i);
         text_add(out, ");");
     }
     free(arguments);

@@ -5,8 +5,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-// mov, also between one register and a vector of narrower ones: {lo, hi} is a register's parts from
-// the lowest.
+// {lo, hi} is a register's parts from the lowest.
+static char *emit_pack(const struct ptx_instruction *instruction, const struct ptx_type *type,
+                       const char *part, int bytes, struct text *out)
+{
+    const struct ptx_operand *from = &instruction->operand[1];
+    ptx_add_result(out, &instruction->operand[0]);
+    for (int i = 0; i < from->count; i++) {
+        if (!from->element[i]) {
+            return ptx_wrong_operands(instruction);
+        }
+        text_printf(
+            out,
+            "%sstatic_cast< ::vgpu::ptx::%s>(static_cast< ::vgpu::ptx::%s>(::vgpu::ptx::get< "
+            "::vgpu::ptx::%s>(%s))) << %d",
+            i ? " | " : "", type->storage, type->storage, part, from->element[i], 8 * bytes * i);
+    }
+    text_add(out, ");");
+    return NULL;
+}
+
+static void emit_unpack(const struct ptx_instruction *instruction, const struct ptx_type *type,
+                        const char *part, int bytes, struct text *out)
+{
+    const struct ptx_operand *to = &instruction->operand[0];
+    for (int i = 0; i < to->count; i++) {
+        if (to->element[i]) {
+            text_printf(out,
+                        " ::vgpu::ptx::set(%s, static_cast< ::vgpu::ptx::%s>(::vgpu::ptx::get< "
+                        "::vgpu::ptx::%s>(%s) >> %d));",
+                        to->element[i], part, type->storage, instruction->operand[1].text,
+                        8 * bytes * i);
+        }
+    }
+}
+
+// mov, also between one register and a vector of narrower ones.
 char *ptx_emit_move(const struct ptx_instruction *instruction, const struct ptx_program *program,
                     struct text *out)
 {
@@ -35,28 +69,9 @@ char *ptx_emit_move(const struct ptx_instruction *instruction, const struct ptx_
     }
     const char *part = bytes == 1 ? "u8" : bytes == 2 ? "u16" : bytes == 4 ? "u32" : "u64";
     if (packs) {
-        ptx_add_result(out, to);
+        return emit_pack(instruction, type, part, bytes, out);
     }
-    for (int i = 0; i < count; i++) {
-        const char *element = packs ? from->element[i] : to->element[i];
-        if (packs && !element) {
-            return ptx_wrong_operands(instruction);
-        }
-        if (packs) {
-            text_printf(out,
-                        "%sstatic_cast< ::vgpu::ptx::%s>(static_cast< "
-                        "::vgpu::ptx::%s>(::vgpu::ptx::get< ::vgpu::ptx::%s>(%s))) << %d",
-                        i ? " | " : "", type->storage, type->storage, part, element, 8 * bytes * i);
-        } else if (element) {
-            text_printf(out,
-                        " ::vgpu::ptx::set(%s, static_cast< ::vgpu::ptx::%s>(::vgpu::ptx::get< "
-                        "::vgpu::ptx::%s>(%s) >> %d));",
-                        element, part, type->storage, from->text, 8 * bytes * i);
-        }
-    }
-    if (packs) {
-        text_add(out, ");");
-    }
+    emit_unpack(instruction, type, part, bytes, out);
     return NULL;
 }
 

@@ -55,7 +55,31 @@ bool ptx_is_name_part(char c)
 
 // ---- Operands ----------------------------------------------------------------------------------
 
-// 12, -3, 0x1f, 0f3f800000 (bits of a float), 0d..., 1.5
+// 0f3f800000, 0d...: the bits of a float or double.
+static char *read_float_bits(struct parser *p, bool negative)
+{
+    bool is_double = p->at[1] == 'd' || p->at[1] == 'D';
+    char *end;
+    unsigned long long bits = strtoull(p->at + 2, &end, 16);
+    p->at = end;
+    bits ^= negative ? (is_double ? 1ull << 63 : 1ull << 31) : 0;
+    return format_string("0x%llx%s", bits, is_double ? "ull" : "u");
+}
+
+static size_t number_length(const char *begin)
+{
+    size_t length = 0;
+    for (;;) {
+        const char *at = begin + length;
+        bool sign = (at[1] == '-' || at[1] == '+') && (*at == 'e' || *at == 'E') && begin[0] != '0';
+        if (!isalnum((unsigned char)*at) && *at != '.') {
+            return length;
+        }
+        length += sign ? 2 : 1;
+    }
+}
+
+// 12, -3, 0x1f, 1.5 and bits of floats.
 static char *read_number(struct parser *p)
 {
     bool negative = false;
@@ -63,21 +87,12 @@ static char *read_number(struct parser *p)
         negative ^= *p->at++ == '-';
     }
     const char *begin = p->at;
-    if (begin[0] == '0' && strchr("fFdD", begin[1]) && begin[1] &&
+    if (begin[0] == '0' && begin[1] && strchr("fFdD", begin[1]) &&
         isxdigit((unsigned char)begin[2])) {
-        bool is_double = begin[1] == 'd' || begin[1] == 'D';
-        char *end;
-        unsigned long long bits = strtoull(begin + 2, &end, 16);
-        p->at = end;
-        bits ^= negative ? (is_double ? 1ull << 63 : 1ull << 31) : 0;
-        return format_string("0x%llx%s", bits, is_double ? "ull" : "u");
+        return read_float_bits(p, negative);
     }
-    while (isalnum((unsigned char)*p->at) || *p->at == '.') {
-        bool exponent = (*p->at == 'e' || *p->at == 'E') && begin[0] != '0' &&
-                        (p->at[1] == '-' || p->at[1] == '+');
-        p->at += exponent ? 2 : 1;
-    }
-    size_t length = (size_t)(p->at - begin);
+    size_t length = number_length(begin);
+    p->at += length;
     if (length == 0 || length > 40) {
         ptx_fail(p, "expected an operand in inline PTX at '%.20s'", begin);
         return NULL;
@@ -88,9 +103,7 @@ static char *read_number(struct parser *p)
     }
     char *end;
     unsigned long long value = strtoull(begin, &end, 0);
-    if (*end == 'U' && end + 1 == p->at) {
-        end++;
-    }
+    end += *end == 'U' && end + 1 == p->at;
     if (end != p->at) {
         ptx_fail(p, "'%.*s' is no number that inline PTX knows", (int)length, begin);
         return NULL;

@@ -61,52 +61,64 @@ struct heading {
     int name;
 };
 
+// Goes over what says nothing about the heading: attributes, the symbol of an operator, parameters,
+// template arguments.
+static int skip_in_heading(const struct source *source, int i, int end, struct heading *heading)
+{
+    int attribute = skip_attribute(source, i, end);
+    if (attribute > i) {
+        return attribute;
+    }
+    if (token_word(source, i) == WORD_OPERATOR) {
+        i++;
+        while (i < end && !token_is(source, i, "(")) {
+            i++;
+        }
+        bool call = token_is(source, i + 1, ")") && token_is(source, i + 2, "(");
+        return call ? i + 2 : i;
+    }
+    if (token_is(source, i, "(")) {
+        heading->has_parens = true;
+        return skip_brackets(source, i, end);
+    }
+    if (token_is(source, i, "<") && i > 0 && source->token[i - 1].kind == TOKEN_WORD) {
+        int after = skip_angles(source, i, end);
+        return after > i ? after : i;
+    }
+    return i;
+}
+
+static void read_heading_word(const struct source *source, int i, int end, struct heading *heading)
+{
+    enum word word = token_word(source, i);
+    bool type = (word == WORD_CLASS || word == WORD_ENUM) && !heading->has_parens;
+    if (word == WORD_NAMESPACE || type) {
+        heading->is_namespace |= word == WORD_NAMESPACE;
+        heading->is_class |= word == WORD_CLASS && !heading->is_enum;
+        heading->is_enum |= word == WORD_ENUM;
+    } else if (word == WORD_DEVICE || word == WORD_GLOBAL) {
+        heading->device = true;
+    } else if (word == WORD_EXTERN) {
+        heading->is_linkage |= i + 2 == end && source->token[i + 1].kind == TOKEN_STRING;
+    } else if (word == WORD_OTHER && source->token[i].kind == TOKEN_WORD && heading->name < 0 &&
+               (heading->is_namespace || heading->is_class)) {
+        heading->name = i;
+    }
+}
+
 static struct heading read_heading(const struct source *source, int begin, int end)
 {
     struct heading heading = {.name = -1};
     int i = skip_template_headers(source, begin, end);
     while (i < end) {
-        enum word word = token_word(source, i);
-        int attribute = skip_attribute(source, i, end);
-        if (attribute > i) {
-            i = attribute;
+        int after = skip_in_heading(source, i, end, &heading);
+        if (after > i) {
+            i = after;
             continue;
         }
-        if (word == WORD_NAMESPACE ||
-            ((word == WORD_CLASS || word == WORD_ENUM) && !heading.has_parens)) {
-            heading.is_namespace |= word == WORD_NAMESPACE;
-            heading.is_class |= word == WORD_CLASS && !heading.is_enum;
-            heading.is_enum |= word == WORD_ENUM;
-        } else if (word == WORD_EXTERN && i + 2 == end &&
-                   source->token[i + 1].kind == TOKEN_STRING) {
-            heading.is_linkage = true;
-        } else if (word == WORD_DEVICE || word == WORD_GLOBAL) {
-            heading.device = true;
-        } else if (word == WORD_OPERATOR) { // its symbol is no bracket or assignment
-            i++;
-            while (i < end && !token_is(source, i, "(")) {
-                i++;
-            }
-            if (token_is(source, i + 1, ")") && token_is(source, i + 2, "(")) {
-                i += 2;
-            }
-            continue;
-        } else if (token_is(source, i, "(")) {
-            heading.has_parens = true;
-            i = skip_brackets(source, i, end);
-            continue;
-        } else if (token_is(source, i, "=")) {
-            heading.has_assign = true;
-        } else if (token_is(source, i, ":") && heading.has_parens) {
-            heading.has_colon = true;
-        } else if (word == WORD_OTHER && source->token[i].kind == TOKEN_WORD && heading.name < 0 &&
-                   (heading.is_namespace || heading.is_class)) {
-            heading.name = i;
-        } else if (token_is(source, i, "<") && i > begin &&
-                   source->token[i - 1].kind == TOKEN_WORD) {
-            int after = skip_angles(source, i, end);
-            i = after > i ? after - 1 : i;
-        }
+        heading.has_assign |= token_is(source, i, "=");
+        heading.has_colon |= token_is(source, i, ":") && heading.has_parens;
+        read_heading_word(source, i, end, &heading);
         i++;
     }
     // `namespace a::b`: the innermost name counts.

@@ -79,9 +79,8 @@ void rewrite_use(struct rewriter *r, int i);     // at any word, where there are
 
 // The end (index of the `;`, or of the `{` of a body) of the declaration that begins at `begin`.
 int declaration_end(const struct source *source, int begin);
-// Remembers a variable whose name is token `name`; `access` is taken over. It is permanent until
-// the caller says otherwise.
-struct variable *add_variable(struct rewriter *r, int name, char *access);
+// Remembers a variable whose name is token `name`. It is permanent until the caller says otherwise.
+struct variable *add_variable(struct rewriter *r, int name, const char *access);
 const struct variable *find_variable(const struct rewriter *r, int token);
 // Name of the innermost namespace, as a token; -1 outside of all.
 int current_space(const struct rewriter *r);

@@ -3,64 +3,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rewrite_internal.h"
 
+// Whether the token at i can be the name of a function or of a namespace.
+static bool is_name(const struct source *source, int i)
+{
+    return i >= 0 && source->token[i].kind == TOKEN_WORD && token_word(source, i) == WORD_OTHER;
+}
+
+// i is the closing bracket of a call, an index or of parentheses. Returns the token before the
+// opening one where the expression goes on there (*more is set), else the opening one; -1 where
+// there is none.
+static int before_bracket(const struct source *source, int i, bool *more)
+{
+    bool index = token_is(source, i, "]");
+    int open = source->token[i].partner;
+    bool called = open > 0 && (is_name(source, open - 1) || token_is(source, open - 1, ")") ||
+                               token_is(source, open - 1, "]") || token_is(source, open - 1, ">"));
+    *more = open > 0 && (index || called);
+    return *more ? open - 1 : open;
+}
+
+// i begins a name: goes over what qualifies it on the left. Returns the token before a `.`, `->` or
+// `::` where the expression goes on there (*more is set), else the first token.
+static int before_name(const struct source *source, int i, bool *more)
+{
+    if (token_word(source, i - 1) == WORD_TEMPLATE) {
+        i--;
+    }
+    bool member = token_is(source, i - 1, ".") || token_is(source, i - 1, "->");
+    bool scoped = token_is(source, i - 1, "::");
+    bool global = scoped && !is_name(source, i - 2) && !token_is(source, i - 2, ">");
+    *more = (member || scoped) && !global && i >= 2;
+    return *more ? i - 2 : global ? i - 1 : i;
+}
+
 // From the token `last` back to the first token of the postfix expression that ends there; -1 if
 // there is none.
 static int expression_begin(const struct source *source, int last)
 {
     int i = last;
-    for (;;) {
+    bool more = true;
+    while (more && i >= 0) {
+        if (token_is(source, i, ")") || token_is(source, i, "]")) {
+            i = before_bracket(source, i, &more);
+            continue;
+        }
         if (token_is(source, i, ">")) {
-            int depth = 0;
-            for (; i >= 0 && !token_is(source, i, ";"); i--) {
-                if (token_is(source, i, ")") || token_is(source, i, "]") ||
-                    token_is(source, i, "}")) {
-                    i = source->token[i].partner;
-                    if (i < 0) {
-                        return -1;
-                    }
-                    continue;
-                }
-                depth += token_is(source, i, ">");
-                depth -= token_is(source, i, "<");
-                if (depth == 0) {
-                    break;
-                }
-            }
-            i--;
-            if (i < 0 || source->token[i].kind != TOKEN_WORD) {
-                return -1;
-            }
-        } else if (token_is(source, i, ")") || token_is(source, i, "]")) {
-            bool index = token_is(source, i, "]");
-            i = source->token[i].partner;
-            bool called = i > 0 && ((source->token[i - 1].kind == TOKEN_WORD &&
-                                     token_word(source, i - 1) == WORD_OTHER) ||
-                                    token_is(source, i - 1, ")") || token_is(source, i - 1, "]") ||
-                                    token_is(source, i - 1, ">"));
-            if (i > 0 && (index || called)) {
-                i--;
-                continue;
-            }
-            return i;
-        } else if (i < 0 || source->token[i].kind != TOKEN_WORD ||
-                   token_word(source, i) != WORD_OTHER) {
+            i = token_before_angles(source, i);
+        }
+        if (!is_name(source, i)) {
             return -1;
         }
-        if (i > 0 && token_word(source, i - 1) == WORD_TEMPLATE) {
-            i--;
-        }
-        bool member = i > 1 && (token_is(source, i - 1, ".") || token_is(source, i - 1, "->"));
-        bool scoped = i > 0 && token_is(source, i - 1, "::");
-        if (scoped && (i < 2 || !(token_is(source, i - 2, ">") ||
-                                  (source->token[i - 2].kind == TOKEN_WORD &&
-                                   token_word(source, i - 2) == WORD_OTHER)))) {
-            return i - 1; // ::name
-        }
-        if (!member && !scoped) {
-            return i;
-        }
-        i -= 2;
+        i = before_name(source, i, &more);
     }
+    return i;
 }
 
 // The first > of the >>> that ends the configuration after `begin`; -1 if there is none.

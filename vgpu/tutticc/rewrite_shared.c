@@ -75,7 +75,9 @@ static void add_reference(struct rewriter *r, struct text *text, const struct sh
     struct text object = {0};
     add_object(&object, shared, name);
     text_printf(text, " vgpu_t%d_%s &%s = %s;", shared->serial, name, name, object.data);
-    struct variable *variable = add_variable(r, name_token, format_string("(%s)", object.data));
+    char *access = format_string("(%s)", object.data);
+    struct variable *variable = add_variable(r, name_token, access);
+    free(access);
     variable->depth = r->depth;
     variable->lambdas = current_scope(r)->lambdas;
     variable->shadow_base = r->shadow_count;
@@ -97,8 +99,9 @@ static void add_function(struct rewriter *r, struct text *text, const struct sha
                 shared->serial, name, name);
     add_object(text, shared, name);
     text_add(text, "; }");
-    add_variable(r, name_token, format_string("vgpu_shared_%s()", name))->is_extern =
-        shared->is_extern;
+    char *access = format_string("vgpu_shared_%s()", name);
+    add_variable(r, name_token, access)->is_extern = shared->is_extern;
+    free(access);
     free(name);
 }
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct variable *add_variable(struct rewriter *r, int name, char *access)
+struct variable *add_variable(struct rewriter *r, int name, const char *access)
 {
     if (r->variable_count == r->variable_capacity) {
         r->variable_capacity = r->variable_capacity ? r->variable_capacity * 2 : 16;
@@ -22,7 +22,7 @@ struct variable *add_variable(struct rewriter *r, int name, char *access)
     *variable =
         (struct variable){.name = token_copy(&r->source, name),
                           .space = space >= 0 ? token_copy(&r->source, space) : copy_string("", 0),
-                          .access = access,
+                          .access = access ? copy_string(access, strlen(access)) : NULL,
                           .declared_at = name};
     return variable;
 }
@@ -150,8 +150,9 @@ static void rewrite_local(struct rewriter *r, const struct declaration *d, int b
                 " static const ::vgpu::symbol vgpu_symbol%d_%s(%s, \"%s\", %s);"
                 " auto &%s = ::vgpu::device_variable(%s);",
                 n, name, image, name, d->constant_space ? "true" : "false", name, image);
-    struct variable *variable =
-        add_variable(r, declarator.name, format_string("::vgpu::device_variable(%s)", image));
+    char *access = format_string("::vgpu::device_variable(%s)", image);
+    struct variable *variable = add_variable(r, declarator.name, access);
+    free(access);
     variable->depth = r->depth;
     variable->lambdas = current_scope(r)->lambdas;
     variable->shadow_base = r->shadow_count;
@@ -271,22 +272,35 @@ static bool begins_statement(const struct source *source, int before)
            token_word(source, before) == WORD_STATIC || token_word(source, before) == WORD_VOLATILE;
 }
 
+// The token before the * and & that stand before token i.
+static int before_pointers(const struct source *source, int i, bool *pointer)
+{
+    int at = i - 1;
+    *pointer = false;
+    while (token_is(source, at, "*") || token_is(source, at, "&") || token_is(source, at, "&&") ||
+           (*pointer && token_word(source, at) == WORD_CONST) ||
+           token_word(source, at) == WORD_RESTRICT) {
+        *pointer = true;
+        at--;
+    }
+    return at;
+}
+
+// The token before a possibly qualified name that ends at i.
+static int before_qualified(const struct source *source, int i)
+{
+    while (i >= 2 && token_is(source, i - 1, "::")) {
+        i -= 2;
+    }
+    return i - 1;
+}
+
 // Whether the name at i is being declared there: a type stands before it.
 static bool is_declared_here(const struct rewriter *r, int i)
 {
     const struct source *source = &r->source;
-    int at = i - 1;
-    bool pointer = false;
-    while (at >= 0 &&
-           (token_is(source, at, "*") || token_is(source, at, "&") || token_is(source, at, "&&") ||
-            (pointer && token_word(source, at) == WORD_CONST) ||
-            token_word(source, at) == WORD_RESTRICT)) {
-        pointer = true;
-        at--;
-    }
-    if (at < 0) {
-        return false;
-    }
+    bool pointer;
+    int at = before_pointers(source, i, &pointer);
     switch (token_word(source, at)) {
     case WORD_BUILTIN_TYPE:
     case WORD_AUTO:
@@ -301,32 +315,15 @@ static bool is_declared_here(const struct rewriter *r, int i)
     default:
         return false;
     }
-    bool parameter =
-        r->scope[r->depth - 1].kind != SCOPE_FUNCTION && r->scope[r->depth - 1].parens > 0;
-    if (source->token[at].kind == TOKEN_WORD) {
-        if (!pointer) {
-            return true;
-        }
-        while (at >= 2 && token_is(source, at - 1, "::")) {
-            at -= 2;
-        }
-        return parameter || begins_statement(source, at - 1);
+    const struct scope *scope = &r->scope[r->depth - 1];
+    bool parameter = scope->kind != SCOPE_FUNCTION && scope->parens > 0;
+    if (at >= 0 && source->token[at].kind == TOKEN_WORD) {
+        return !pointer || parameter || begins_statement(source, before_qualified(source, at));
     }
     if (token_is(source, at, ">")) {
-        int depth = 0;
-        for (; at > 0 && !token_is(source, at, ";"); at--) {
-            depth += token_is(source, at, ">");
-            depth -= token_is(source, at, "<");
-            if (depth == 0) {
-                break;
-            }
-        }
-        at--;
-        while (at >= 2 && token_is(source, at - 1, "::")) {
-            at -= 2;
-        }
+        at = token_before_angles(source, at);
         return at >= 0 && source->token[at].kind == TOKEN_WORD &&
-               (parameter || begins_statement(source, at - 1));
+               (parameter || begins_statement(source, before_qualified(source, at)));
     }
     return false;
 }

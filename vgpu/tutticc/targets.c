@@ -130,7 +130,7 @@ char *targets_add_gencode(struct targets *targets, const char *value)
     return add_codes(targets, code, code_length, target.arch);
 }
 
-char *targets_add_arch(struct targets *targets, const char *arch, const char *code, int native)
+char *targets_add_arch(struct targets *targets, const char *arch, const char *code, int machine)
 {
     bool all = strcmp(arch, "all") == 0, major = strcmp(arch, "all-major") == 0;
     if (all || major) {
@@ -144,7 +144,7 @@ char *targets_add_arch(struct targets *targets, const char *arch, const char *co
         return NULL;
     }
     if (strcmp(arch, "native") == 0) {
-        add_target(targets, (struct target){.virtual_arch = native, .arch = native});
+        add_target(targets, (struct target){.virtual_arch = machine, .arch = machine});
         return NULL;
     }
     struct target target;
@@ -222,8 +222,8 @@ static bool find_sm(const char *text, int *arch)
         bool gpu = strncmp(at, "<gpu", 4) == 0 && isspace((unsigned char)at[4]);
         for (const char *sm = at; gpu && (sm = strstr(sm, "sm=")) && sm < at + length; sm += 3) {
             if (isspace((unsigned char)sm[-1]) && (sm[3] == '"' || sm[3] == '\'')) {
-                *arch = atoi(sm + 4);
-                return *arch >= 20 && *arch < 1000;
+                char suffix;
+                return read_arch(sm + 4, strspn(sm + 4, "0123456789"), arch, &suffix);
             }
         }
         at += length;

@@ -20,8 +20,7 @@ struct targets {
 
 // Adds what -arch=VALUE means (with `code` the value of -code, or NULL). NULL, or what is wrong
 // (the caller frees).
-char *targets_add_arch(struct targets *targets, const char *arch, const char *code,
-                       int machine_arch);
+char *targets_add_arch(struct targets *targets, const char *arch, const char *code, int machine);
 // Adds what -gencode VALUE means.
 char *targets_add_gencode(struct targets *targets, const char *value);
 void targets_free(struct targets *targets);

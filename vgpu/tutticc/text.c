@@ -44,7 +44,7 @@ char *copy_string(const char *begin, size_t length)
 // Makes room for `more` characters and the NUL.
 static void text_reserve(struct text *text, size_t more)
 {
-    if (text->capacity - text->length > more) {
+    if (text->data && text->capacity - text->length > more) {
         return;
     }
     size_t wanted = text->length + more + 1;
