@@ -3,15 +3,12 @@
 // Threads that have ended count as arrived. The last to arrive makes the others ready and goes on:
 // one switch per thread and barrier. Compiled without the thread sanitizer, which is told.
 // SPDX-License-Identifier: Apache-2.0
+#include "annotate.h"
 #include "block.h"
 #include "counts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#ifdef VGPU_THREAD_SANITIZER
-#include <sanitizer/tsan_interface.h>
-#endif
 
 static void open_barrier(struct vgpu_block *block, struct vgpu_barrier *barrier)
 {
@@ -53,9 +50,7 @@ static inline void meet(struct vgpu_thread *thread, int id, unsigned expected, i
                    "barrier %d: this thread expects %u threads, those that wait %u (0: the block)",
                    id, expected, barrier->expected);
     }
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_release(barrier);
-#endif
+    vgpu_order_release(barrier);
     barrier->expected = expected;
     barrier->count += predicate != 0;
     barrier->arrived++;
@@ -69,9 +64,7 @@ static inline void meet(struct vgpu_thread *thread, int id, unsigned expected, i
         vgpu_thread_wait(thread);
         thread->state = VGPU_THREAD_RUNNABLE;
     }
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_acquire(barrier);
-#endif
+    vgpu_order_acquire(barrier);
 }
 
 static inline struct vgpu_barrier *meet_all(const char *what, int predicate)

@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block.h"
 
+#include "annotate.h"
+
 #include "vgpu/device_runtime.h"
 
 #include <stdlib.h>
@@ -105,6 +107,7 @@ static inline void **fake_stack_slot(struct vgpu_thread *thread)
 void vgpu_fault_leave(struct vgpu_worker *worker)
 {
     worker->fault.thread = vgpu_current_thread;
+    vgpu_order_release(&worker->fault);
     leave_for_worker(worker, NULL);
     vgpu_context_jump(&worker->context);
 }
@@ -193,17 +196,15 @@ static void retire_stack(struct vgpu_worker *worker, struct vgpu_stack *stack)
     worker->retired = stack;
 }
 
-#ifdef VGPU_THREAD_SANITIZER
 // What the running fiber did comes before the launch's completion and the next use of the block's
 // shared memory.
 static void tell_end(struct vgpu_block *block)
 {
-    __tsan_release(&block->launch->unfinished);
+    vgpu_order_release(&block->launch->unfinished);
     if (block->site_count > 0 || block->launch->shared_bytes > 0) {
         vgpu_shared_thread_ended(block);
     }
 }
-#endif
 
 static void end_thread(struct vgpu_thread *thread)
 {
@@ -229,13 +230,9 @@ static void run_thread(void *argument)
     struct vgpu_worker *worker = block->worker;
     arrived(NULL, thread == &block->thread[0] ? worker : NULL);
     for (;;) {
-#ifdef VGPU_THREAD_SANITIZER
-        __tsan_acquire(block->launch);
-#endif
+        vgpu_order_acquire(block->launch);
         vgpu_launch_run_thread(block->launch, block->number);
-#ifdef VGPU_THREAD_SANITIZER
         tell_end(block);
-#endif
         end_thread(thread);
         if (KEEPS_STACKS || block->ready.first || block->started == block->thread_count) {
             break;

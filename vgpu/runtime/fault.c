@@ -4,6 +4,7 @@
 // launch. A signal's handler only redirects the machine thread to the worker's context, so nothing
 // but that runs inside the handler. Under the address and thread sanitizers signals are theirs.
 // SPDX-License-Identifier: Apache-2.0
+#include "annotate.h"
 #include "block.h"
 #include "error.h"
 #include "memory.h"
@@ -154,6 +155,7 @@ static void report_overflow(struct vgpu_worker *worker, struct vgpu_block *block
 void vgpu_fault_report(struct vgpu_worker *worker, struct vgpu_block *block)
 {
     struct vgpu_fault_record *fault = &worker->fault;
+    vgpu_order_acquire(fault);
     struct vgpu_thread *overflowed = out_of_stack(fault) ? fault->thread : NULL;
     if (fault->kind == VGPU_FAULT_SIGNAL && !overflowed) {
         overflowed = find_overflow(worker);
@@ -169,6 +171,7 @@ void vgpu_fault_report(struct vgpu_worker *worker, struct vgpu_block *block)
     }
     fault->kind = VGPU_FAULT_NONE;
     fault->thread = NULL;
+    vgpu_order_release(fault);
 }
 
 // ---- Threads that wait for each other forever ---------------------------------------------------
@@ -231,6 +234,7 @@ void vgpu_fault(cudaError_t error, const char *format, ...)
         abort();
     }
     struct vgpu_worker *worker = vgpu_current_thread->block->worker;
+    vgpu_order_acquire(&worker->fault);
     worker->fault.kind = VGPU_FAULT_TEXT;
     worker->fault.error = error;
     (void)vsnprintf(worker->fault.text, sizeof(worker->fault.text), format, arguments);

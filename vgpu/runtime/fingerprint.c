@@ -1,10 +1,10 @@
 // Telling threads that poll from threads that compute, where both do nothing but yield.
 //
-// A thread that polls comes back to the same place with the same registers and the same frames; one
-// that computes between its yields has moved an index or a sum. So a hash of the saved contexts of
-// a worker's threads that stays equal over some rounds says that they wait. One that changes says
-// less:
-// a waiting loop may count or look at the clock. SPDX-License-Identifier: Apache-2.0
+// A thread that polls comes back to the same place with the same registers and the same frames;
+// one that computes between its yields has moved an index or a sum. So a hash of the saved
+// contexts of a worker's threads that stays equal over some rounds says that they wait. One that
+// changes says less: a waiting loop may count or look at the clock.
+// SPDX-License-Identifier: Apache-2.0
 #include "block.h"
 
 enum {

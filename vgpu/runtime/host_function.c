@@ -1,8 +1,7 @@
 // Host functions and stream callbacks: user code in a stream's order.
 //
 // They run on one thread of their own, one after the other: a function that waits for something
-// must
-// not keep a worker's blocks from running. SPDX-License-Identifier: Apache-2.0
+// must not keep a worker's blocks from running. SPDX-License-Identifier: Apache-2.0
 #include "cuda_runtime_api.h"
 #include "error.h"
 #include "pool.h"

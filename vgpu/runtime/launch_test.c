@@ -1,6 +1,5 @@
 // Launches: what is refused and with which error, arguments, attributes, occupancy, pushed
-// launches,
-// images. SPDX-License-Identifier: Apache-2.0
+// launches, images. SPDX-License-Identifier: Apache-2.0
 #include "expect.h"
 #include "kernel_by_hand.h"
 

@@ -8,6 +8,7 @@
 // furthest behind. SPDX-License-Identifier: Apache-2.0
 #include "pool.h"
 
+#include "annotate.h"
 #include "block.h"
 #include "cores.h"
 #include "error.h"
@@ -92,9 +93,7 @@ static void wake_sleepers(int count)
 
 void vgpu_pool_add(struct vgpu_launch *launch)
 {
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_release(launch); // acquired by each thread of its blocks
-#endif
+    vgpu_order_release(launch);           // acquired by each thread of its blocks
     uint64_t count = launch->block_count; // once unlocked, the launch may end at any time
     pthread_mutex_lock(&pool_lock);
     launch->listed = true;
@@ -136,9 +135,7 @@ static void finish_blocks(struct vgpu_launch *launch, uint64_t count)
     if (count == 0 || atomic_fetch_sub(&launch->unfinished, count) != count) {
         return;
     }
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_acquire(&launch->unfinished);
-#endif
+    vgpu_order_acquire(&launch->unfinished);
     vgpu_operation_complete(&launch->operation);
 }
 

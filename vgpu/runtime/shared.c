@@ -1,16 +1,12 @@
 // Shared memory of a block: one object for each declaration, and the dynamic part.
 //
 // Both are kept with the block's structure and used again, so their content is what an earlier
-// block
-// left, as on a GPU. SPDX-License-Identifier: Apache-2.0
+// block left, as on a GPU. SPDX-License-Identifier: Apache-2.0
+#include "annotate.h"
 #include "block.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#ifdef VGPU_THREAD_SANITIZER
-#include <sanitizer/tsan_interface.h>
-#endif
 
 enum {
     PAGE_BYTES = 4096,
@@ -22,30 +18,18 @@ enum {
 // that used it; among themselves nothing is said.
 static inline void note_use(struct vgpu_block *block)
 {
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_acquire(&block->shared_mark[block->shared_use]);
-#else
-    (void)block;
-#endif
+    vgpu_order_acquire(&block->shared_mark[block->shared_use]);
 }
 
 void vgpu_shared_thread_ended(struct vgpu_block *block)
 {
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_release(&block->shared_mark[block->shared_use ^ 1]);
-#else
-    (void)block;
-#endif
+    vgpu_order_release(&block->shared_mark[block->shared_use ^ 1]);
 }
 
 static char *allocate(struct vgpu_block *block, size_t align, size_t bytes)
 {
     char *memory = aligned_alloc(align, bytes);
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_release(&block->shared_mark[block->shared_use]);
-#else
-    (void)block;
-#endif
+    vgpu_order_release(&block->shared_mark[block->shared_use]);
     return memory;
 }
 

@@ -2,8 +2,7 @@
 //
 // An operation follows its stream's last one. On the legacy stream it also follows the last of
 // every blocking stream of the device, and on those also the legacy stream's last. Stream objects
-// live
-// until they are destroyed and their operations done. SPDX-License-Identifier: Apache-2.0
+// live until they are destroyed and their operations done. SPDX-License-Identifier: Apache-2.0
 #include "stream_internal.h"
 
 #include "cuda_runtime_api.h"

@@ -2,17 +2,13 @@
 //
 // Lanes meet by mask: those that wait with different masks are separate meetings. A meeting keeps
 // the values of two rounds, since a lane may bring its next value before the slowest has read the
-// last.
-// Compiled without the thread sanitizer, which is told. SPDX-License-Identifier: Apache-2.0
+// last. Compiled without the thread sanitizer, which is told. SPDX-License-Identifier: Apache-2.0
+#include "annotate.h"
 #include "block.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef VGPU_THREAD_SANITIZER
-#include <sanitizer/tsan_interface.h>
-#endif
 
 enum { SLOT_BYTES = 16 };
 
@@ -73,9 +69,7 @@ static struct vgpu_meeting *find_meeting(struct vgpu_warp *warp, unsigned mask)
         memset(at_rest, 0, sizeof(*at_rest));
         at_rest->next = warp->meetings;
         warp->meetings = at_rest;
-#ifdef VGPU_THREAD_SANITIZER
-        __tsan_release(at_rest);
-#endif
+        vgpu_order_release(at_rest);
     }
     at_rest->mask = mask;
     return at_rest;
@@ -128,15 +122,11 @@ static inline struct vgpu_meeting *meet(struct vgpu_thread *thread, const char *
                    lane);
     }
     struct vgpu_meeting *meeting = find_meeting(warp, mask);
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_acquire(meeting); // the values of two rounds ago have been read
-#endif
+    vgpu_order_acquire(meeting); // the values of two rounds ago have been read
     if (bytes > 0) {
         memcpy(meeting->value[meeting->round][lane], value, bytes);
     }
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_release(meeting);
-#endif
+    vgpu_order_release(meeting);
     meeting->waiting[lane] = thread;
     meeting->arrived |= 1u << lane;
     if (meeting->arrived == (mask & warp->live)) {
@@ -154,9 +144,7 @@ static inline struct vgpu_meeting *meet(struct vgpu_thread *thread, const char *
         thread->state = VGPU_THREAD_RUNNABLE;
     }
     meeting->unread &= ~(1u << lane);
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_acquire(meeting);
-#endif
+    vgpu_order_acquire(meeting);
     return meeting;
 }
 
