@@ -290,6 +290,22 @@ static void cooperative_launches_are_bounded(void)
     (void)cudaGetLastError();
 }
 
+// More threads that wait for each other than can exist fail with a reason instead of hanging.
+static void too_many_waiting_threads_fail(void)
+{
+    struct meeting meeting = {.expected = 200};
+    if (!FIBERS_ARE_FEW) {
+        SKIP("only the thread sanitizer limits the number of fibers");
+        return;
+    }
+    EXPECT_CUDA(LAUNCH(waits_for_all_blocks, 200, 32, 0, &meeting));
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchOutOfResources);
+    EXPECT_CUDA(cudaDeviceReset());
+    meeting = (struct meeting){.expected = 10};
+    EXPECT_CUDA(LAUNCH(waits_for_all_blocks, 10, 32, 0, &meeting));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+}
+
 int main(void)
 {
     RUN(a_grid_may_wait_for_all_its_blocks);
@@ -300,5 +316,6 @@ int main(void)
     RUN(a_sleeping_kernel_wakes);
     RUN(native_blocks_wait_for_other_devices);
     RUN(cooperative_launches_are_bounded);
+    RUN(too_many_waiting_threads_fail);
     return expect_result();
 }
