@@ -71,7 +71,7 @@ void integers(void)
     const int32_t values[members] = {INT32_MAX, 1, -5, 7};
     for (int m = 0; m < members; m++) {
         put(m, 0, values[m]);
-        put(m, 8, static_cast<int64_t>(values[m]) << 32);
+        put(m, 8, static_cast<int64_t>(values[m]) * (INT64_C(1) << 32));
     }
     int32_t s[1];
     uint32_t u[1];

@@ -179,9 +179,9 @@ int main()
         mix(__ll2half_rn(i * 7ll));
         mix(__short2half_rn(static_cast<short>(i)));
         mix(__ushort2half_rn(n));
-        mix(__int2bfloat16_rn(i * 65537));
+        mix(__int2bfloat16_rn(static_cast<int>(static_cast<unsigned>(i) * 65537u)));
         mix(__uint2bfloat16_rn(n * 65521u));
-        mix(__ll2bfloat16_rn(static_cast<long long>(i) << 40 | n));
+        mix(__ll2bfloat16_rn(static_cast<long long>(i) * (1ll << 40) | n));
         mix(__ull2bfloat16_rn(static_cast<unsigned long long>(n) << 48 | n));
     });
     arithmetic<__half>("half");
