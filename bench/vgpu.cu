@@ -237,6 +237,10 @@ static void bench_size(size_t tokens, size_t hidden, bool with_kernels)
 int main()
 {
     printf("virtual GPUs on %d worker threads; medians of %d\n", vgpuWorkerCount(), rounds);
+    double load = 0;
+    if (getloadavg(&load, 1) == 1 && load > 0.5) {
+        printf("other work runs on this machine (load %.1f): the figures say little\n", load);
+    }
     bench_barrier();
     bench_size(4096, 1024, true);
     bench_size(32768, 1024, true);
