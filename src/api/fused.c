@@ -72,7 +72,7 @@ static size_t element_bytes(ncclDataType_t type)
 }
 
 static ncclResult_t check_shape(const struct ncclComm *comm, size_t tokens, size_t hidden,
-                                ncclDataType_t type, size_t *bytes_out)
+                                ncclDataType_t type, size_t *element_out, size_t *bytes_out)
 {
     size_t element = element_bytes(type);
     if (element == 0) {
@@ -95,6 +95,7 @@ static ncclResult_t check_shape(const struct ncclComm *comm, size_t tokens, size
             "address space holds",
             comm->rank, function_name, tokens, hidden, element);
     }
+    *element_out = element;
     *bytes_out = bytes;
     return ncclSuccess;
 }
@@ -106,7 +107,7 @@ static ncclResult_t check_alignment(const struct ncclComm *comm, const char *nam
         return tt_fail(ncclInvalidArgument, "rank %d: %s: %s is NULL", comm->rank, function_name,
                        name);
     }
-    if ((uintptr_t)pointer % element != 0) {
+    if (((uintptr_t)pointer & (element - 1)) != 0) {
         return tt_fail(ncclInvalidArgument,
                        "rank %d: %s: %s %p is not a multiple of the element size, %zu bytes",
                        comm->rank, function_name, name, pointer, element);
@@ -114,29 +115,27 @@ static ncclResult_t check_alignment(const struct ncclComm *comm, const char *nam
     return ncclSuccess;
 }
 
-// Finds the window of one of the two buffers.
-static ncclResult_t find_window(const struct ncclComm *comm, const char *name, const void *pointer,
-                                size_t bytes, const struct tt_window **window_out,
-                                size_t *offset_out)
+// Finds the window of one of the two buffers; NULL after saying what is wrong.
+static const struct tt_window *find_window(const struct ncclComm *comm, const char *name,
+                                           const void *pointer, size_t bytes, size_t *offset_out)
 {
     const struct tt_window *window = tt_window_find(comm, pointer, bytes, offset_out);
-    if (window == NULL) {
-        window = tt_window_find(comm, pointer, 1, offset_out);
-        if (window != NULL) {
-            return tt_fail(
-                ncclInvalidArgument,
-                "rank %d: %s: %s %p needs %zu bytes, but window %d has %zu left from there",
-                comm->rank, function_name, name, pointer, bytes, window->number,
-                window->bytes - *offset_out);
-        }
-        return tt_fail(
-            ncclInvalidArgument,
-            "rank %d: %s: %s %p is not in a symmetric window of this communicator; "
-            "register its memory with ncclCommWindowRegister and NCCL_WIN_COLL_SYMMETRIC",
-            comm->rank, function_name, name, pointer);
+    if (window != NULL) {
+        return window;
     }
-    *window_out = window;
-    return ncclSuccess;
+    window = tt_window_find(comm, pointer, 1, offset_out);
+    if (window != NULL) {
+        (void)tt_fail(ncclInvalidArgument,
+                      "rank %d: %s: %s %p needs %zu bytes, but window %d has %zu left from there",
+                      comm->rank, function_name, name, pointer, bytes, window->number,
+                      window->bytes - *offset_out);
+        return NULL;
+    }
+    (void)tt_fail(ncclInvalidArgument,
+                  "rank %d: %s: %s %p is not in a symmetric window of this communicator; "
+                  "register its memory with ncclCommWindowRegister and NCCL_WIN_COLL_SYMMETRIC",
+                  comm->rank, function_name, name, pointer);
+    return NULL;
 }
 
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
@@ -211,8 +210,8 @@ static ncclResult_t check_communicator(const struct ncclComm *comm)
         return tt_fail(
             ncclInvalidUsage,
             "rank %d: %s needs all ranks in one LSA team; the %d ranks of this "
-            "communicator are in teams of %d (ncclCommQueryProperties, nLsaTeams); split "
-            "it by team with ncclCommSplit",
+            "communicator are in teams of %d (ncclCommQueryProperties, nLsaTeams); use a "
+            "communicator whose ranks are on one host",
             comm->rank, function_name, comm->nranks, comm->lsa_size);
     }
     return ncclSuccess;
@@ -225,25 +224,34 @@ static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
     return tt_executor->all_reduce_rmsnorm(&launch->operation, launch->stream);
 }
 
-// Fills launch->operation from the arguments, or says what is wrong with them.
-static ncclResult_t resolve(struct ncclComm *comm, const void *sendbuff, void *recvbuff,
-                            const struct tuttiRMSNormOptions *options, size_t bytes,
-                            struct tt_rmsnorm *operation)
+static ncclResult_t check_pointers(const struct ncclComm *comm, const void *sendbuff,
+                                   const void *recvbuff, const struct tuttiRMSNormOptions *options,
+                                   size_t element)
 {
-    size_t element = element_bytes(operation->data_type);
     TRY(check_alignment(comm, "sendbuff", sendbuff, element));
     TRY(check_alignment(comm, "recvbuff", recvbuff, element));
     TRY(check_extra(comm, "gamma", options->gamma, element));
     TRY(check_extra(comm, "residual", options->residual, element));
-    TRY(check_extra(comm, "residualOut", options->residualOut, element));
-    TRY(check_communicator(comm));
-    const struct tt_window *input, *output;
-    TRY(find_window(comm, "sendbuff", sendbuff, bytes, &input, &operation->input_offset));
-    TRY(find_window(comm, "recvbuff", recvbuff, bytes, &output, &operation->output_offset));
+    return check_extra(comm, "residualOut", options->residualOut, element);
+}
+
+// Fills the rest of the operation from the two buffers, or says what is wrong with them.
+static ncclResult_t resolve(struct ncclComm *comm, const void *sendbuff, const void *recvbuff,
+                            const struct tuttiRMSNormOptions *options, size_t hidden_bytes,
+                            size_t bytes, struct tt_rmsnorm *operation)
+{
+    const struct tt_window *input =
+        find_window(comm, "sendbuff", sendbuff, bytes, &operation->input_offset);
+    const struct tt_window *output =
+        input == NULL ? NULL
+                      : find_window(comm, "recvbuff", recvbuff, bytes, &operation->output_offset);
+    if (output == NULL) {
+        return ncclInvalidArgument;
+    }
     // As addresses of this rank's registered memory, whichever address the caller gave.
     const char *in = (const char *)input->user_pointer + operation->input_offset;
     const char *out = (const char *)output->user_pointer + operation->output_offset;
-    TRY(check_overlaps(comm, options, in, out, operation->hidden * element, bytes));
+    TRY(check_overlaps(comm, options, in, out, hidden_bytes, bytes));
     if (!tt_window_board(comm, &operation->board)) {
         return tt_bug("rank %d has a window but no board", comm->rank);
     }
@@ -259,6 +267,7 @@ static ncclResult_t resolve(struct ncclComm *comm, const void *sendbuff, void *r
     return ncclSuccess;
 }
 
+// NOLINTNEXTLINE(readability-function-size): eight parameters, in the manner of NCCL's collectives
 TT_EXPORT ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuff, size_t tokens,
                                              size_t hidden,
                                              const struct tuttiRMSNormOptions *options,
@@ -270,10 +279,10 @@ TT_EXPORT ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuf
         return tt_group_latch(result);
     }
     struct tuttiRMSNormOptions known;
-    size_t bytes = 0;
+    size_t element = 0, bytes = 0;
     result = read_options(comm, options, &known);
     if (result == ncclSuccess) {
-        result = check_shape(comm, tokens, hidden, datatype, &bytes);
+        result = check_shape(comm, tokens, hidden, datatype, &element, &bytes);
     }
     if (result != ncclSuccess) {
         return tt_group_latch(result);
@@ -291,7 +300,14 @@ TT_EXPORT ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuf
                                           .residual_out = known.residualOut,
                                           .eps = known.eps,
                                           .data_type = datatype}};
-    result = resolve(comm, sendbuff, recvbuff, &known, bytes, &launch.operation);
+    result = check_pointers(comm, sendbuff, recvbuff, &known, element);
+    if (result == ncclSuccess) {
+        result = check_communicator(comm);
+    }
+    if (result == ncclSuccess) {
+        result =
+            resolve(comm, sendbuff, recvbuff, &known, hidden * element, bytes, &launch.operation);
+    }
     if (result != ncclSuccess) {
         return tt_group_latch(result);
     }

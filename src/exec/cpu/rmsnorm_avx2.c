@@ -4,13 +4,16 @@
 #define TT_VECTOR_BYTES 32
 #include "exec/cpu/rmsnorm_vectors.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 #include <stdbool.h>
 #include <string.h>
 
 static bool vector_usable(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) != 0 &&
+           (c & bit_F16C) != 0;
 }
 
 INLINE vector_int widen(vector_short value)
@@ -33,7 +36,7 @@ INLINE vector_float half_widen(vector_short value)
 
 INLINE vector_short half_narrow(vector_float value)
 {
-    vector_short nan = narrow((vector_int)(value != value) & 0xffff);
+    vector_short nan = narrow(is_nan(value) & 0xffff);
     vector_short plain = (vector_short)_mm256_cvtps_ph((__m256)value, _MM_FROUND_TO_NEAREST_INT);
     return (plain & ~nan) | (nan & 0x7fff);
 }

@@ -8,8 +8,10 @@
 #include <string.h>
 
 enum {
-    LANES = TT_VECTOR_BYTES / 4,   // floats in a vector
-    BLOCK = 4 * LANES,             // floats that are summed and squared at a time
+    LANES = TT_VECTOR_BYTES / 4, // floats in a vector
+    BLOCK = 4 * LANES,           // floats that are summed and squared at a time
+    THIRD = 2 * LANES,           // where its third and fourth vector begin
+    FOURTH = 3 * LANES,
     LINE = 64,                     // bytes that are stored at a time
     PIECE = 256,                   // elements stored to one rank before the next rank's turn
     FLOAT_STEP = LINE / 4 / LANES, // vectors that make a line, float
@@ -50,7 +52,7 @@ INLINE vector_float bfloat16_widen(vector_short value)
 INLINE vector_short bfloat16_narrow(vector_float value)
 {
     vector_int bits = (vector_int)value;
-    vector_int nan = (vector_int)(value != value); // all ones where not a number
+    vector_int nan = is_nan(value);
     vector_int rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     return narrow((rounded & ~nan & 0xffff) | (nan & 0x7fff));
 }
@@ -108,7 +110,7 @@ INLINE void bfloat16_put(void *to, float value)
 #define DEFINE_PUT_LINE(type, bytes, step)                                                         \
     INLINE void type##_put_line(char *to, const vector_float *value, bool stream)                  \
     {                                                                                              \
-        _Pragma("GCC unroll 8") for (int v = 0; v < (step); v++)                                   \
+        _Pragma("GCC unroll 8") for (size_t v = 0; v < (step); v++)                                \
         {                                                                                          \
             if (stream) {                                                                          \
                 type##_stream(to + v * LANES * (bytes), value[v]);                                 \
@@ -141,19 +143,19 @@ INLINE void add_squares(float *lane, vector_float a, vector_float b, vector_floa
     INLINE void type##_sum_block(vector_float *sum, const struct tt_norm_row *row, size_t offset)  \
     {                                                                                              \
         const char *from = row->input.base + offset;                                               \
-        _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                        \
+        _Pragma("GCC unroll 4") for (size_t v = 0; v < 4; v++)                                     \
         {                                                                                          \
             sum[v] = type##_load(from + v * LANES * (bytes));                                      \
         }                                                                                          \
         for (int rank = 1; rank < row->ranks; rank++) {                                            \
             from += row->input.stride;                                                             \
-            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                    \
+            _Pragma("GCC unroll 4") for (size_t v = 0; v < 4; v++)                                 \
             {                                                                                      \
                 sum[v] += type##_load(from + v * LANES * (bytes));                                 \
             }                                                                                      \
         }                                                                                          \
         if (row->residual != NULL) {                                                               \
-            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                    \
+            _Pragma("GCC unroll 4") for (size_t v = 0; v < 4; v++)                                 \
             {                                                                                      \
                 sum[v] += type##_load(row->residual + offset + v * LANES * (bytes));               \
             }                                                                                      \
@@ -176,7 +178,7 @@ INLINE void add_squares(float *lane, vector_float a, vector_float b, vector_floa
         size_t i = 0;                                                                              \
         for (; i + BLOCK <= count; i += BLOCK) {                                                   \
             type##_sum_block(sum, row, (first + i) * (bytes));                                     \
-            _Pragma("GCC unroll 4") for (int v = 0; v < 4; v++)                                    \
+            _Pragma("GCC unroll 4") for (size_t v = 0; v < 4; v++)                                 \
             {                                                                                      \
                 store_floats(x + i + v * LANES, sum[v]);                                           \
             }                                                                                      \
@@ -191,34 +193,47 @@ INLINE void add_squares(float *lane, vector_float a, vector_float b, vector_floa
             x[i + k] = end[k] = type##_sum_one(row, (first + i + k) * (bytes));                    \
         }                                                                                          \
         add_squares(partial + i / TT_NORM_GROUP % TT_NORM_LANES, load_floats(end),                 \
-                    load_floats(end + LANES), load_floats(end + 2 * LANES),                        \
-                    load_floats(end + 3 * LANES));                                                 \
+                    load_floats(&end[LANES]), load_floats(&end[THIRD]),                            \
+                    load_floats(&end[FOURTH]));                                                    \
     }
 
 // out = round(x * scale (* gamma)) to all ranks.
 #define DEFINE_STORE(type, bytes, step, width)                                                     \
-    INLINE void type##_store_lines(const struct tt_norm_row *row, const float *x, float scale,     \
-                                   size_t first, size_t count, bool stream)                        \
+    /* Elements begin .. end to one rank. */                                                       \
+    INLINE void type##_store_piece(const struct tt_norm_row *row, const float *x, float scale,     \
+                                   size_t first, size_t begin, size_t end, char *to)               \
     {                                                                                              \
         const char *gamma = row->gamma == NULL ? NULL : row->gamma + first * (bytes);              \
+        bool stream = row->stream;                                                                 \
+        for (size_t i = begin; i < end; i += (width)) {                                            \
+            vector_float y[step];                                                                  \
+            _Pragma("GCC unroll 8") for (size_t v = 0; v < (step); v++)                            \
+            {                                                                                      \
+                y[v] = load_floats(x + i + v * LANES) * scale;                                     \
+                if (gamma != NULL) {                                                               \
+                    y[v] *= type##_load(gamma + (i + v * LANES) * (bytes));                        \
+                }                                                                                  \
+            }                                                                                      \
+            type##_put_line(to + i * (bytes), y, stream);                                          \
+        }                                                                                          \
+    }                                                                                              \
+    INLINE void type##_prefetch(const char *next, size_t begin, size_t end)                        \
+    {                                                                                              \
+        for (size_t i = begin; i < end; i += (width)) {                                            \
+            __builtin_prefetch(next + i * (bytes), 0, 2);                                          \
+        }                                                                                          \
+    }                                                                                              \
+    INLINE void type##_store_lines(const struct tt_norm_row *row, const float *x, float scale,     \
+                                   size_t first, size_t count)                                     \
+    {                                                                                              \
         size_t whole = count - count % (width);                                                    \
-        for (size_t piece = 0; piece < whole; piece += PIECE) {                                    \
-            size_t end = whole - piece < PIECE ? whole : piece + PIECE;                            \
+        for (size_t begin = 0; begin < whole; begin += PIECE) {                                    \
+            size_t end = whole - begin < PIECE ? whole : begin + PIECE;                            \
             char *to = row->output.base + first * (bytes);                                         \
             const char *next = row->input.base + row->ahead + first * (bytes);                     \
             for (int rank = 0; rank < row->ranks; rank++) {                                        \
-                for (size_t i = piece; i < end; i += (width)) {                                    \
-                    vector_float y[step];                                                          \
-                    _Pragma("GCC unroll 8") for (int v = 0; v < (step); v++)                       \
-                    {                                                                              \
-                        y[v] = load_floats(x + i + v * LANES) * scale;                             \
-                        if (gamma != NULL) {                                                       \
-                            y[v] *= type##_load(gamma + (i + (size_t)(v * LANES)) * (bytes));      \
-                        }                                                                          \
-                    }                                                                              \
-                    __builtin_prefetch(next + i * (bytes), 0, 2);                                  \
-                    type##_put_line(to + i * (bytes), y, stream);                                  \
-                }                                                                                  \
+                type##_prefetch(next, begin, end);                                                 \
+                type##_store_piece(row, x, scale, first, begin, end, to);                          \
                 to += row->output.stride;                                                          \
                 next += row->input.stride;                                                         \
             }                                                                                      \
@@ -227,11 +242,7 @@ INLINE void add_squares(float *lane, vector_float a, vector_float b, vector_floa
     static void type##_store_row(const struct tt_norm_row *row, const float *x, float scale,       \
                                  size_t first, size_t count)                                       \
     {                                                                                              \
-        if (row->stream) {                                                                         \
-            type##_store_lines(row, x, scale, first, count, true);                                 \
-        } else {                                                                                   \
-            type##_store_lines(row, x, scale, first, count, false);                                \
-        }                                                                                          \
+        type##_store_lines(row, x, scale, first, count);                                           \
         for (size_t i = count - count % (width); i < count; i++) {                                 \
             float y = x[i] * scale;                                                                \
             if (row->gamma != NULL) {                                                              \

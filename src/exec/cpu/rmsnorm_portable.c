@@ -6,6 +6,9 @@
 
 #include <stdbool.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 static bool vector_usable(void)
 {
@@ -53,8 +56,8 @@ INLINE vector_short half_narrow(vector_float value)
 
 INLINE void stream_floats(void *to, vector_float value)
 {
-#if defined(__SSE__)
-    __builtin_ia32_movntps((float *)to, value);
+#ifdef __SSE2__
+    _mm_stream_ps((float *)to, (__m128)value);
 #else
     memcpy(to, &value, sizeof value);
 #endif
@@ -65,7 +68,7 @@ INLINE void stream_shorts(void *to, vector_short value)
 #if defined(__SSE2__) && defined(__x86_64__)
     long long bits;
     memcpy(&bits, &value, sizeof bits);
-    __builtin_ia32_movnti64((long long *)to, bits);
+    _mm_stream_si64((long long *)to, bits);
 #else
     memcpy(to, &value, sizeof value);
 #endif

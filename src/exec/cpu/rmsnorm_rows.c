@@ -24,11 +24,15 @@ const struct tt_norm_variant *tt_norm_variant(void)
     // Any thread may fill it, always with the same value.
     static _Atomic(const struct tt_norm_variant *) chosen;
     const struct tt_norm_variant *variant = atomic_load_explicit(&chosen, memory_order_relaxed);
-    for (size_t i = 0; variant == NULL; i++) {
-        if (tt_norm_variants[i]->usable()) {
-            variant = tt_norm_variants[i];
-            atomic_store_explicit(&chosen, variant, memory_order_relaxed);
+    if (variant == NULL) {
+        variant = &tt_norm_portable;
+        for (size_t i = 0; tt_norm_variants[i] != NULL; i++) {
+            if (tt_norm_variants[i]->usable()) {
+                variant = tt_norm_variants[i];
+                break;
+            }
         }
+        atomic_store_explicit(&chosen, variant, memory_order_relaxed);
     }
     return variant;
 }

@@ -31,4 +31,10 @@ typedef uint16_t vector_short __attribute__((vector_size(TT_VECTOR_BYTES / 2)));
 #define PICK(a, b, ...) __builtin_shuffle(a, b, (vector_int){__VA_ARGS__})
 #endif
 
+// All ones where not a number.
+INLINE vector_int is_nan(vector_float value)
+{
+    return ((vector_int)value & 0x7fffffff) > 0x7f800000;
+}
+
 #endif
