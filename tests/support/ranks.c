@@ -45,7 +45,6 @@ static _Thread_local int my_rank;
 
 extern const char __ehdr_start[]; // where the linker put this program's ELF header
 extern const char etext[];        // end of its code
-extern char **environ;
 
 static double now_s(void)
 {
@@ -178,8 +177,26 @@ static pid_t start_rank(int rank, int size, uintptr_t offset, int descriptor, pi
     return error ? -1 : pid;
 }
 
+// Notes the ranks that have ended since the last look; returns how many. A rank that ended badly
+// sets run->broken where judge is true.
+static int reap(struct shared *run, const pid_t *pids, int *statuses, bool *ended, bool judge)
+{
+    int found = 0;
+    for (int rank = 0; rank < run->size; rank++) {
+        if (ended[rank] || waitpid(pids[rank], &statuses[rank], WNOHANG) != pids[rank]) {
+            continue;
+        }
+        ended[rank] = true;
+        found++;
+        if (judge && statuses[rank] != 0) {
+            atomic_store(&run->broken, 1);
+        }
+    }
+    return found;
+}
+
 // Waits until all `n` processes ended or the deadline passed; then kills the group. Returns the
-// number that had to be killed. A rank that ends badly sets run->broken where judge is true.
+// number that had to be killed.
 static int collect(struct shared *run, const pid_t *pids, int *statuses, double deadline,
                    bool judge)
 {
@@ -190,17 +207,9 @@ static int collect(struct shared *run, const pid_t *pids, int *statuses, double 
         abort();
     }
     while (left > 0 && now_s() < deadline) {
-        int before = left;
-        for (int rank = 0; rank < n; rank++) {
-            if (!ended[rank] && waitpid(pids[rank], &statuses[rank], WNOHANG) == pids[rank]) {
-                ended[rank] = true;
-                left--;
-                if (judge && statuses[rank] != 0) {
-                    atomic_store(&run->broken, 1);
-                }
-            }
-        }
-        if (left == before) {
+        int found = reap(run, pids, statuses, ended, judge);
+        left -= found;
+        if (found == 0) {
             sleep_ms(2);
         }
     }
@@ -289,7 +298,7 @@ static bool judge_rank(int rank, int n, int timeout_s, int status)
 
 bool run_ranks(int n, rank_function function, int timeout_s)
 {
-    int statuses[RANKS_MAX];
+    int statuses[RANKS_MAX] = {0};
     if (run_processes(n, function, timeout_s, statuses, true) < 0) {
         return false;
     }
