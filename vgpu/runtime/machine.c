@@ -85,6 +85,7 @@ void vgpu_machine_uuid(unsigned char uuid[16], const char *machine, int number)
 }
 
 // Reads one hexadecimal field of at most `digits` digits; NULL where there is none.
+// NOLINTNEXTLINE(readability-function-size): it counts what <ctype.h>'s macros expand to
 static const char *read_field(const char *text, int digits, long *value)
 {
     int count = 0;
