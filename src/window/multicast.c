@@ -60,7 +60,7 @@ static bool may_be_added_twice(const struct ncclComm *comm)
     if (properties.size == 0 || cuMulticastCreate(&object, &properties) != CUDA_SUCCESS) {
         return false;
     }
-    // NOLINTNEXTLINE(misc-redundant-expression): whether a device may be a member twice is the question
+    // NOLINTNEXTLINE(misc-redundant-expression): may a device be a member twice?
     bool added = cuMulticastAddDevice(object, comm->cuda_device) == CUDA_SUCCESS &&
                  cuMulticastAddDevice(object, comm->cuda_device) == CUDA_SUCCESS;
     (void)cuMemRelease(object);
