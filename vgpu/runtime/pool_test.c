@@ -213,7 +213,7 @@ static void computing_between_yields_is_no_waiting(void)
     printf("8 threads x 40000 yields: %.0f ms; %d blocks: %.0f ms, %ld KiB more memory\n",
            long_ones * 1e3, blocks, (seconds() - begin) * 1e3, grown);
     if (!SANITIZED) {
-        EXPECT(long_ones < 2); // a sleep a round would take 40
+        EXPECT(long_ones < 20); // a sleep a round would take 40; a busy machine takes its share
         EXPECT(grown < 100 * 1024);
     }
 }

@@ -135,7 +135,7 @@ template <class F8, __nv_fp8_interpretation_t kind> static void eight_bits(const
     for (int i = -70000; i < 70000; i++) {
         mix(F8(i));
         mix(F8(static_cast<unsigned>(i)));
-        mix(F8(static_cast<long long>(i) << 20));
+        mix(F8(static_cast<long long>(i) * (1 << 20)));
     }
     printf("%-32s %016llx\n", "integers", static_cast<unsigned long long>(hash));
 }
