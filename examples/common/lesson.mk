@@ -2,9 +2,16 @@
 # How every lesson is built. Its Makefile sets NAME and ABOUT and includes this file.
 # CUDA_HOME has bin/nvcc: tutti's (build/cpu of the project, or its installed prefix) or CUDA's.
 # NCCL_HOME has include/nccl.h and lib/libnccl.so. tutti's prefix is both.
+# Where the project is built (./dev build), its own compiler is taken; settings on make's command line win over that,
+# those of the environment do not: many machines have a CUDA_HOME.
 FOLDER := $(dir $(lastword $(MAKEFILE_LIST)))
 OURS := $(abspath $(FOLDER)/../../build/cpu)
-CUDA_HOME ?= $(if $(wildcard $(OURS)/bin/nvcc),$(OURS),/usr/local/cuda)
+ifneq ($(wildcard $(OURS)/bin/nvcc),)
+CUDA_HOME := $(OURS)
+NCCL_HOME := $(CUDA_HOME)
+NVCC := $(CUDA_HOME)/bin/nvcc
+endif
+CUDA_HOME ?= /usr/local/cuda
 NCCL_HOME ?= $(if $(wildcard $(CUDA_HOME)/include/nccl.h),$(CUDA_HOME),/usr)
 NVCC ?= $(CUDA_HOME)/bin/nvcc
 ARCH ?= sm_90
