@@ -2,11 +2,13 @@
 # How every lesson is built. Its Makefile sets NAME and ABOUT and includes this file.
 # CUDA_HOME has bin/nvcc: tutti's (build/cpu of the project, or its installed prefix) or CUDA's.
 # NCCL_HOME has include/nccl.h and lib/libnccl.so. tutti's prefix is both.
-# Where the project is built (./dev build), its own compiler is taken; settings on make's command line win over that,
+# Where the project is built (./dev build) or installed, its own compiler is taken; settings on make's command line win over that,
 # those of the environment do not: many machines have a CUDA_HOME.
 FOLDER := $(dir $(lastword $(MAKEFILE_LIST)))
-OURS := $(abspath $(FOLDER)/../../build/cpu)
-ifneq ($(wildcard $(OURS)/bin/nvcc),)
+# Built beside the lessons, or installed with them (share/tutti/examples).
+OURS := $(patsubst %/bin/tutticc,%,$(firstword $(wildcard $(abspath $(FOLDER)../../build/cpu)/bin/tutticc \
+    $(abspath $(FOLDER)../../../..)/bin/tutticc)))
+ifneq ($(OURS),)
 CUDA_HOME := $(OURS)
 NCCL_HOME := $(CUDA_HOME)
 NVCC := $(CUDA_HOME)/bin/nvcc
