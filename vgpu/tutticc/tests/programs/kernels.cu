@@ -29,7 +29,8 @@ __global__ static void __launch_bounds__(64) bounds_later(int *out)
 }
 __global__ void __launch_bounds__(2 * 16, 4) bounds(int *out)
 {
-    *out = 6;
+    if (threadIdx.x == 0)
+        *out = 6;
 }
 __launch_bounds__(32) __global__ void bounds_first(int *out)
 {
@@ -187,7 +188,8 @@ __global__ typename std::enable_if<sizeof(T) == 4>::type dependent_result(T *out
 }
 template <int n> __global__ void __launch_bounds__(n) dependent_bounds(int *out)
 {
-    *out = n;
+    if (threadIdx.x == 0)
+        *out = n;
 }
 // Specialisations and overloads.
 template <typename T> __global__ void special(T *out)
