@@ -122,3 +122,31 @@ function(tutti_kernel_program name)
         COMMENT "tutticc ${name}" VERBATIM)
     add_custom_target(${name} ALL DEPENDS ${T_OUTPUT})
 endfunction()
+
+# A libFuzzer target and a short run of it as a test (label fuzz), where clang is installed:
+#   tutti_fuzz(name SOURCES a.c fuzz.c [OPTIONS compiler options] [SEEDS folder] [DEPENDS targets])
+function(tutti_fuzz name)
+    cmake_parse_arguments(T "" "SEEDS" "SOURCES;OPTIONS;DEPENDS" ${ARGN})
+    find_program(TUTTI_CLANG NAMES clang clang-14 clang-16) # libFuzzer comes with clang alone
+    if(NOT TUTTI_TESTS OR NOT TUTTI_CLANG OR TUTTI_SANITIZE)
+        return()
+    endif()
+    set(program ${TUTTI_TEST_DIRECTORY}/${name})
+    set(corpus ${program}_corpus) # what is found goes here, not to the seeds
+    list(TRANSFORM T_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+    if(T_SEEDS)
+        set(T_SEEDS ${CMAKE_CURRENT_SOURCE_DIR}/${T_SEEDS})
+    endif()
+    file(MAKE_DIRECTORY ${corpus})
+    add_custom_command(OUTPUT ${program}
+        COMMAND ${TUTTI_CLANG} -std=gnu17 -g -O1 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined
+            -fno-sanitize-recover=undefined ${T_SOURCES} ${T_OPTIONS} -o ${program}
+        DEPENDS ${T_SOURCES} ${T_DEPENDS} COMMENT "clang ${name}" VERBATIM)
+    add_custom_target(${name} DEPENDS ${program})
+    tutti_add_test(NAME ${name}_build COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target ${name}
+        LABELS fuzz TIMEOUT 300)
+    tutti_add_test(NAME ${name} COMMAND ${program} -runs=20000 -max_total_time=20 -rss_limit_mb=2048
+        -artifact_prefix=${TUTTI_TEST_DIRECTORY}/ ${corpus} ${T_SEEDS} LABELS fuzz TIMEOUT 120)
+    set_tests_properties(${name}_build PROPERTIES FIXTURES_SETUP ${name})
+    set_tests_properties(${name} PROPERTIES FIXTURES_REQUIRED ${name})
+endfunction()

@@ -53,7 +53,8 @@ static bool may_join(const struct tt_root *root, const struct tt_join *join, cha
         describe_claim(&root->first_claim, other, sizeof other);
     }
     const char *beside = root->nranks > 0 ? "; the first to come was " : "";
-    if (join->nranks < 1 || join->rank < 0 || join->rank >= join->nranks) {
+    if (join->nranks < 1 || join->nranks > TT_MOST_RANKS || join->rank < 0 ||
+        join->rank >= join->nranks) {
         (void)snprintf(text, bytes, "a rank lies outside its communicator: %s%s%s", mine, beside,
                        other);
         return false;

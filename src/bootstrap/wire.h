@@ -25,6 +25,7 @@ enum {
     TT_SEAL_BYTES = 16,
     TT_HEADER_BYTES = 4,
     TT_FRAME_LIMIT = 256 << 20, // longest body
+    TT_MOST_RANKS = 1 << 18,    // of a communicator
 };
 #define TT_WIRE_MAGIC UINT64_C(0x31656c747474) // first bytes of both sides
 

@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/wait.h"
 #include "bootstrap/bootstrap.h"
+#include "bootstrap/wire.h"
 #include "comm/comm.h"
 #include "comm/group.h"
 #include "comm/local.h"
@@ -10,8 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MOST_RANKS = 1 << 18 };
 
 struct joining {
     ncclUniqueId id;
@@ -138,9 +137,9 @@ static ncclResult_t check_arguments(ncclComm_t *comm_out, int nranks, const nccl
     if (nranks < 1) {
         return tt_fail(ncclInvalidArgument, "%s: nranks is %d, must be at least 1", call, nranks);
     }
-    if (nranks > MOST_RANKS) {
+    if (nranks > TT_MOST_RANKS) {
         return tt_fail(ncclInvalidArgument, "%s: nranks is %d, at most %d are possible", call,
-                       nranks, MOST_RANKS);
+                       nranks, TT_MOST_RANKS);
     }
     if (rank < 0 || rank >= nranks) {
         return tell_others(id, nranks, rank,
