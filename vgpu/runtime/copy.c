@@ -277,7 +277,9 @@ cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch, const
 // ---- Fills -------------------------------------------------------------------------------------
 
 // wait: unlike copies, CUDA's fills of device memory do not wait for their end; those of pinned
-// memory do.
+// memory do. On a GPU a fill that nothing precedes has all but ended when the call returns, and
+// programs whose other ranks then write there count on it: such a one is waited for. It cannot
+// depend on what the program would do next.
 static cudaError_t submit_fill(const char *function, struct fill fill, cudaStream_t stream,
                                bool synchronous)
 {
@@ -314,8 +316,9 @@ static cudaError_t submit_fill(const char *function, struct fill fill, cudaStrea
         return vgpu_fail(cudaErrorInvalidValue, "%s %p is not a multiple of %u", what,
                          (void *)fill.destination, fill.element_bytes);
     }
+    bool waits = synchronous && (range.kind != VGPU_MEMORY_DEVICE || vgpu_stream_is_idle(stream));
     error = vgpu_stream_submit(stream, function, run_fill, &fill, sizeof(fill));
-    if (error == cudaSuccess && synchronous && range.kind != VGPU_MEMORY_DEVICE) {
+    if (error == cudaSuccess && waits) {
         error = vgpu_stream_wait(stream);
     }
     return error;

@@ -143,7 +143,7 @@ static struct vgpu_stream *find_stream(const char *function, cudaStream_t handle
                                        cudaError_t *error_out)
 {
     if (!is_special(handle)) {
-        if (vgpu_handle_known(handle)) {
+        if (vgpu_handle_known(handle, VGPU_HANDLE_STREAM)) {
             return (struct vgpu_stream *)(void *)handle;
         }
         *error_out = vgpu_fail(cudaErrorInvalidResourceHandle, "%s: %p is no stream", function,
@@ -185,7 +185,7 @@ struct vgpu_device *vgpu_stream_device(cudaStream_t stream)
     if (is_special(stream)) {
         return vgpu_current_device();
     }
-    return vgpu_handle_known(stream) ? ((struct vgpu_stream *)(void *)stream)->device : NULL;
+    return vgpu_handle_known(stream, VGPU_HANDLE_STREAM) ? ((struct vgpu_stream *)(void *)stream)->device : NULL;
 }
 
 // ---- Order --------------------------------------------------------------------------------------
@@ -337,6 +337,25 @@ cudaError_t vgpu_stream_wait(cudaStream_t stream)
     return wait_for("waiting for a stream", stream);
 }
 
+// Whether work submitted now would have to wait for earlier work.
+static bool is_busy(const struct vgpu_stream *stream)
+{
+    bool busy = false;
+    vgpu_graph_lock();
+    for (struct vgpu_stream *s = first_stream[stream->device->ordinal]; s; s = s->next) {
+        busy |= (s == stream || (stream->is_legacy && comes_after(stream, s))) && s->last;
+    }
+    vgpu_graph_unlock();
+    return busy;
+}
+
+bool vgpu_stream_is_idle(cudaStream_t stream)
+{
+    cudaError_t error = cudaSuccess;
+    struct vgpu_stream *found = find_stream("looking at a stream", stream, &error);
+    return found && !is_busy(found);
+}
+
 cudaError_t vgpu_device_wait(struct vgpu_device *device)
 {
     if (vgpu_on_pool_thread()) {
@@ -368,7 +387,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flag
         return error;
     }
     struct vgpu_stream *made = make_stream(device, flags, priority);
-    if (!made || !vgpu_handle_add(made)) {
+    if (!made || !vgpu_handle_add(made, VGPU_HANDLE_STREAM)) {
         free(made);
         return vgpu_fail(cudaErrorMemoryAllocation, "cudaStreamCreate: no memory");
     }
@@ -391,7 +410,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    if (is_special(stream) || !vgpu_handle_known(stream)) {
+    if (is_special(stream) || !vgpu_handle_known(stream, VGPU_HANDLE_STREAM)) {
         return vgpu_fail(cudaErrorInvalidResourceHandle,
                          "cudaStreamDestroy: %p is no stream that "
                          "was created",
@@ -423,13 +442,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     if (error != cudaSuccess) {
         return error;
     }
-    bool busy = false;
-    vgpu_graph_lock();
-    for (struct vgpu_stream *s = first_stream[found->device->ordinal]; s; s = s->next) {
-        busy |= (s == found || (found->is_legacy && comes_after(found, s))) && s->last;
-    }
-    vgpu_graph_unlock();
-    return busy ? vgpu_fail(cudaErrorNotReady, "cudaStreamQuery: work is pending") : cudaSuccess;
+    return is_busy(found) ? vgpu_fail(cudaErrorNotReady, "cudaStreamQuery: work is pending") : cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize(void)

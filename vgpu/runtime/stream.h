@@ -18,6 +18,8 @@ cudaError_t vgpu_stream_submit(cudaStream_t stream, const char *name,
                                size_t argument_bytes);
 // Waits until everything enqueued on `stream` is done; with the sticky error of its device, if any.
 cudaError_t vgpu_stream_wait(cudaStream_t stream);
+// Whether work submitted to it now begins at once. False for a bad handle.
+bool vgpu_stream_is_idle(cudaStream_t stream);
 // Waits for every stream of the device.
 cudaError_t vgpu_device_wait(struct vgpu_device *device);
 // The device that a stream belongs to (the current one for 0); NULL for a bad handle.
