@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void add_std(const struct options *options, struct strings *command, bool cxx)
 {
@@ -56,6 +57,30 @@ static void add_includes(const struct driver *driver, struct strings *command)
         strings_add(command, "-isystem");
         strings_add_format(command, "%s/include", driver->prefix);
     }
+}
+
+// Whether two paths name one folder.
+static bool same_folder(const char *a, const char *b)
+{
+    struct stat one, other;
+    return stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
+// The user's -I, -D and so on. The host compiler forgets an -I of a folder that is a system one too,
+// as ours is: from such an -I on, all of them become system ones, which keeps their order.
+static void add_user_preprocessing(const struct driver *driver, struct strings *command)
+{
+    const struct strings *list = &driver->options->preprocess;
+    char *own = format_string("%s/include", driver->prefix);
+    bool system = false;
+    for (int i = 0; i + 1 < list->count; i += 2) { // an option and its value
+        bool folder = strcmp(list->item[i], "-I") == 0;
+        system |= folder && same_folder(list->item[i + 1], own);
+        strings_add(command, folder && system ? "-isystem" : list->item[i]);
+        strings_add(command, list->item[i + 1]);
+    }
+    free(own);
 }
 
 static void add_cuda_macros(const struct driver *driver, const struct link_item *input,
@@ -132,7 +157,7 @@ static void add_preprocessing(const struct driver *driver, const struct link_ite
     if (options->no_warnings) {
         strings_add(command, "-w");
     }
-    strings_add_all(command, &options->preprocess);
+    add_user_preprocessing(driver, command);
     add_includes(driver, command);
     if (cuda) {
         strings_add(command, "-include");
