@@ -13,21 +13,10 @@
 #include "elements.cuh"
 #include "multimem.cuh"
 #include "row.cuh"
+#include "share.cuh"
 
 #include <nccl.h>
 #include <nccl_device.h>
-
-// Marks a phase of the running block for the picture of a run; nothing on real GPUs.
-#ifdef VGPU_DEVICE_RUNTIME_H
-#define TUTTI_MARK(phase)                                                                          \
-    do {                                                                                           \
-        if (threadIdx.x == 0) {                                                                    \
-            vgpu_mark(phase);                                                                      \
-        }                                                                                          \
-    } while (0)
-#else
-#define TUTTI_MARK(phase) ((void)0)
-#endif
 
 namespace tutti
 {
@@ -389,13 +378,6 @@ __device__ __forceinline__ row_place<T> place_row(const rmsnorm_arguments &args,
                                  reinterpret_cast<size_t>(row.residual) |
                                  reinterpret_cast<size_t>(row.residual_out));
     return row;
-}
-
-// The first of `total` things that part `index` of `parts` has; the first parts get one more.
-__device__ __forceinline__ size_t split_first(size_t total, size_t parts, size_t index)
-{
-    size_t extra = total % parts;
-    return index * (total / parts) + (index < extra ? index : extra);
 }
 
 template <typename T, bool multimem>

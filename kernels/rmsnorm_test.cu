@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch.cuh"
 
-#include "../tests/support/expect.h"
+#include "ranks_for_tests.cuh"
 
 #include <tutti.h>
 
@@ -14,8 +14,6 @@
 #include <string.h>
 #include <vector>
 
-enum { BARRIERS = 16, MAX_RANKS = 8 };
-
 // Under the thread sanitizer every thread of a kernel is one that it tracks: slow, and 4096 at
 // most.
 #ifdef __SANITIZE_THREAD__
@@ -23,78 +21,6 @@ enum { FEW = 1, MOST_THREADS = 64, WIDEST = 4099, BACK_TO_BACK = 30 };
 #else
 enum { FEW = 0, MOST_THREADS = 256, WIDEST = 70000, BACK_TO_BACK = 300 };
 #endif
-
-// All ranks of a communicator, driven by this one thread: one device, stream, window each.
-struct ranks {
-    int count;
-    size_t window_bytes;
-    ncclComm_t comm[MAX_RANKS];
-    cudaStream_t stream[MAX_RANKS];
-    char *memory[MAX_RANKS];
-    ncclWindow_t window[MAX_RANKS];
-    ncclDevComm device_comm[MAX_RANKS];
-    bool multimem;
-};
-
-static bool open_ranks(ranks *all, int count, size_t window_bytes)
-{
-    memset(all, 0, sizeof *all);
-    all->count = count;
-    all->window_bytes = window_bytes;
-    int devices[MAX_RANKS];
-    for (int r = 0; r < count; r++) {
-        devices[r] = r;
-    }
-    if (!EXPECT_OK(ncclCommInitAll(all->comm, count, devices))) {
-        return false;
-    }
-    for (int r = 0; r < count; r++) {
-        EXPECT_CUDA(cudaSetDevice(r));
-        EXPECT_CUDA(cudaStreamCreate(&all->stream[r]));
-        EXPECT_OK(ncclMemAlloc((void **)&all->memory[r], window_bytes));
-    }
-    EXPECT_OK(ncclGroupStart());
-    for (int r = 0; r < count; r++) {
-        EXPECT_OK(ncclCommWindowRegister(all->comm[r], all->memory[r], window_bytes,
-                                         &all->window[r], NCCL_WIN_COLL_SYMMETRIC));
-    }
-    EXPECT_OK(ncclGroupEnd());
-    ncclCommProperties properties = NCCL_COMM_PROPERTIES_INITIALIZER;
-    EXPECT_OK(ncclCommQueryProperties(all->comm[0], &properties));
-    all->multimem = properties.multimemSupport;
-    EXPECT_OK(ncclGroupStart());
-    for (int r = 0; r < count; r++) {
-        ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-        needs.lsaBarrierCount = BARRIERS;
-        needs.lsaMultimem = all->multimem;
-        EXPECT_OK(ncclDevCommCreate(all->comm[r], &needs, &all->device_comm[r]));
-    }
-    return EXPECT_OK(ncclGroupEnd());
-}
-
-static void close_ranks(ranks *all)
-{
-    for (int r = 0; r < all->count; r++) {
-        EXPECT_CUDA(cudaSetDevice(r));
-        EXPECT_OK(ncclDevCommDestroy(all->comm[r], &all->device_comm[r]));
-        EXPECT_OK(ncclCommWindowDeregister(all->comm[r], all->window[r]));
-        EXPECT_OK(ncclMemFree(all->memory[r]));
-        EXPECT_CUDA(cudaStreamDestroy(all->stream[r]));
-    }
-    for (int r = 0; r < all->count; r++) {
-        EXPECT_OK(ncclCommDestroy(all->comm[r]));
-    }
-}
-
-static bool wait_all(const ranks *all)
-{
-    bool good = true;
-    for (int r = 0; r < all->count; r++) {
-        good = EXPECT_CUDA(cudaSetDevice(r)) &&
-               EXPECT_CUDA(cudaStreamSynchronize(all->stream[r])) && good;
-    }
-    return good;
-}
 
 template <typename T> constexpr ncclDataType_t type_of();
 template <> constexpr ncclDataType_t type_of<float>()
@@ -108,13 +34,6 @@ template <> constexpr ncclDataType_t type_of<__half>()
 template <> constexpr ncclDataType_t type_of<__nv_bfloat16>()
 {
     return ncclBfloat16;
-}
-
-static uint32_t random_state = 1;
-static float random_float()
-{
-    random_state = random_state * 1664525u + 1013904223u;
-    return (float)(random_state >> 8) * 0x1p-24f * 2.0f - 0.75f;
 }
 
 template <typename T> static void put(T *to, float value)
