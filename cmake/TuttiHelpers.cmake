@@ -57,6 +57,13 @@ function(tutti_warnings target)
     endif()
 endfunction()
 
+# The atomic operations of a library's C code are seen by the thread sanitizer of the program that loads it, though the
+# library is not compiled for it: tutti_visible_atomics(target)
+function(tutti_visible_atomics target)
+    target_compile_options(${target} PRIVATE
+        "$<$<COMPILE_LANGUAGE:C>:SHELL:-include ${PROJECT_SOURCE_DIR}/cmake/visible_atomics.h>")
+endfunction()
+
 # Links header files or folders into build/<preset>/include and installs them: tutti_headers(path...)
 function(tutti_headers)
     file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include)

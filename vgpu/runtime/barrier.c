@@ -3,7 +3,6 @@
 // Threads that have ended count as arrived. The last to arrive makes the others ready and goes on:
 // one switch per thread and barrier. Compiled without the thread sanitizer, which is told.
 // SPDX-License-Identifier: Apache-2.0
-#include "annotate.h"
 #include "block.h"
 #include "counts.h"
 

@@ -5,21 +5,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block.h"
 
-#include "annotate.h"
-
 #include "vgpu/device_runtime.h"
 
 #include <stdlib.h>
-
-#ifdef VGPU_ADDRESS_SANITIZER
-#include <sanitizer/common_interface_defs.h>
-#endif
-#ifdef VGPU_THREAD_SANITIZER
-#include <sanitizer/tsan_interface.h>
-enum { KEEPS_STACKS = true, NO_SYNC = 1 }; // every thread of a block has a fiber of its own
-#else
-enum { KEEPS_STACKS = false };
-#endif
 
 enum { OVERFLOW_MARGIN_BYTES = 1024 };
 
@@ -42,66 +30,37 @@ static inline void set_current(struct vgpu_worker *worker, struct vgpu_thread *t
 // After a context was entered again, on its own stack.
 static inline void arrived(void *fake_stack, struct vgpu_worker *from_worker)
 {
-#ifdef VGPU_ADDRESS_SANITIZER
-    const void *bottom;
-    size_t bytes;
-    __sanitizer_finish_switch_fiber(fake_stack, &bottom, &bytes);
-    if (from_worker) {
-        from_worker->stack_bottom = bottom;
-        from_worker->stack_bytes = bytes;
+    if (__builtin_expect(__sanitizer_finish_switch_fiber != NULL, 0)) {
+        const void *bottom;
+        size_t bytes;
+        __sanitizer_finish_switch_fiber(fake_stack, &bottom, &bytes);
+        if (from_worker) {
+            from_worker->stack_bottom = bottom;
+            from_worker->stack_bytes = bytes;
+        }
     }
-#else
-    (void)fake_stack;
-    (void)from_worker;
-#endif
 }
 
 // Before a switch to `thread`. fake_stack: where the address sanitizer leaves the running
 // context's; NULL: that context is over.
 static inline void leave_for_thread(struct vgpu_thread *thread, void **fake_stack)
 {
-#ifdef VGPU_ADDRESS_SANITIZER
-    __sanitizer_start_switch_fiber(fake_stack, thread->stack->low, thread->stack->bytes);
-#else
-    (void)fake_stack;
-#endif
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_switch_to_fiber(thread->stack->tsan_fiber, NO_SYNC);
-#endif
-    (void)thread;
+    if (__builtin_expect(__sanitizer_start_switch_fiber != NULL, 0)) {
+        __sanitizer_start_switch_fiber(fake_stack, thread->stack->low, thread->stack->bytes);
+    }
+    if (vgpu_tsan()) {
+        __tsan_switch_to_fiber(thread->stack->tsan_fiber, VGPU_TSAN_NO_SYNC);
+    }
 }
 
 static inline void leave_for_worker(struct vgpu_worker *worker, void **fake_stack)
 {
-#ifdef VGPU_ADDRESS_SANITIZER
-    __sanitizer_start_switch_fiber(fake_stack, worker->stack_bottom, worker->stack_bytes);
-#else
-    (void)fake_stack;
-#endif
-#ifdef VGPU_THREAD_SANITIZER
-    __tsan_switch_to_fiber(worker->tsan_fiber, NO_SYNC);
-#endif
-    (void)worker;
-}
-
-static inline void *fake_stack_of(struct vgpu_thread *thread)
-{
-#ifdef VGPU_ADDRESS_SANITIZER
-    return thread->fake_stack;
-#else
-    (void)thread;
-    return NULL;
-#endif
-}
-
-static inline void **fake_stack_slot(struct vgpu_thread *thread)
-{
-#ifdef VGPU_ADDRESS_SANITIZER
-    return &thread->fake_stack;
-#else
-    (void)thread;
-    return NULL;
-#endif
+    if (__builtin_expect(__sanitizer_start_switch_fiber != NULL, 0)) {
+        __sanitizer_start_switch_fiber(fake_stack, worker->stack_bottom, worker->stack_bytes);
+    }
+    if (vgpu_tsan()) {
+        __tsan_switch_to_fiber(worker->tsan_fiber, VGPU_TSAN_NO_SYNC);
+    }
 }
 
 void vgpu_fault_leave(struct vgpu_worker *worker)
@@ -157,9 +116,7 @@ static inline struct vgpu_thread *next_thread(struct vgpu_block *block)
     thread = begin_thread(block, stack);
     vgpu_context_make(&thread->context, stack->top, (size_t)(stack->top - stack->low), run_thread,
                       thread);
-#ifdef VGPU_ADDRESS_SANITIZER
     thread->fake_stack = NULL;
-#endif
     return thread;
 }
 
@@ -178,14 +135,14 @@ void vgpu_thread_wait(struct vgpu_thread *thread)
         return; // it was ready again already
     }
     if (next) {
-        leave_for_thread(next, fake_stack_slot(thread));
+        leave_for_thread(next, &thread->fake_stack);
         set_current(worker, next);
         vgpu_context_switch(&thread->context, &next->context);
     } else {
-        leave_for_worker(worker, fake_stack_slot(thread));
+        leave_for_worker(worker, &thread->fake_stack);
         vgpu_context_switch(&thread->context, &worker->context);
     }
-    arrived(fake_stack_of(thread), NULL);
+    arrived(thread->fake_stack, NULL);
 }
 
 static void retire_stack(struct vgpu_worker *worker, struct vgpu_stack *stack)
@@ -234,7 +191,7 @@ static void run_thread(void *argument)
         vgpu_launch_run_thread(block->launch, block->number);
         tell_end(block);
         end_thread(thread);
-        if (KEEPS_STACKS || block->ready.first || block->started == block->thread_count) {
+        if (vgpu_tsan() || block->ready.first || block->started == block->thread_count) {
             break;
         }
         struct vgpu_stack *stack = thread->stack;
@@ -242,7 +199,7 @@ static void run_thread(void *argument)
         thread = begin_thread(block, stack);
         set_current(worker, thread);
     }
-    if (!KEEPS_STACKS) {
+    if (!vgpu_tsan()) { // whose fibers are the threads', until the block ends
         retire_stack(worker, thread->stack);
         thread->stack = NULL;
     }
@@ -313,7 +270,6 @@ struct vgpu_block *vgpu_block_begin(struct vgpu_worker *worker, struct vgpu_laun
     block->yielded.first = NULL;
     block->barriers_open = 0;
     block->site_count = 0;
-    block->arena_used = 0;
     block->phase = NULL;
     for (int i = 0; i < VGPU_BARRIERS; i++) {
         block->barrier[i] = (struct vgpu_barrier){0};
@@ -323,6 +279,7 @@ struct vgpu_block *vgpu_block_begin(struct vgpu_worker *worker, struct vgpu_laun
         give_spare(worker, block);
         return NULL;
     }
+    worker->resident_threads += block->thread_count;
     return block;
 }
 
@@ -340,16 +297,10 @@ void vgpu_block_turn(struct vgpu_worker *worker, struct vgpu_block *block)
     blockIdx = block->index;
     blockDim = launch->block;
     gridDim = launch->grid;
-#ifdef VGPU_ADDRESS_SANITIZER
     leave_for_thread(next, &worker->fake_stack);
     set_current(worker, next);
     vgpu_context_switch(&worker->context, &next->context);
     arrived(worker->fake_stack, NULL);
-#else
-    leave_for_thread(next, NULL);
-    set_current(worker, next);
-    vgpu_context_switch(&worker->context, &next->context);
-#endif
     vgpu_current_thread = NULL;
     vgpu_running_device = NULL;
     atomic_store_explicit(&worker->in_block, NULL, memory_order_relaxed);
@@ -361,6 +312,21 @@ bool vgpu_block_is_stuck(const struct vgpu_block *block)
            block->started == block->thread_count;
 }
 
+// Takes back the stack of a thread that had begun. ended: it was not in the middle.
+static void drop_stack(struct vgpu_worker *worker, struct vgpu_thread *thread, bool ended)
+{
+    if (!thread->stack) {
+        return;
+    }
+    if (!ended && vgpu_tsan()) { // what it did comes before the launch's end, too
+        __tsan_switch_to_fiber(thread->stack->tsan_fiber, VGPU_TSAN_NO_SYNC);
+        tell_end(thread->block);
+        __tsan_switch_to_fiber(worker->tsan_fiber, VGPU_TSAN_NO_SYNC);
+    }
+    vgpu_stack_give(&worker->stacks, thread->stack, !ended);
+    thread->stack = NULL;
+}
+
 void vgpu_block_end(struct vgpu_worker *worker, struct vgpu_block *block)
 {
     vgpu_trace_block_end(block);
@@ -368,20 +334,11 @@ void vgpu_block_end(struct vgpu_worker *worker, struct vgpu_block *block)
         vgpu_stack_give(&worker->stacks, worker->retired, false);
         worker->retired = NULL;
     }
-    for (unsigned i = 0; (block->live > 0 || KEEPS_STACKS) && i < block->started; i++) {
+    for (unsigned i = 0; (block->live > 0 || vgpu_tsan()) && i < block->started; i++) {
         struct vgpu_thread *thread = &block->thread[i];
-        if (thread->stack) {
-#ifdef VGPU_THREAD_SANITIZER
-            if (thread->state != VGPU_THREAD_ENDED) {
-                __tsan_switch_to_fiber(thread->stack->tsan_fiber, NO_SYNC);
-                tell_end(block);
-                __tsan_switch_to_fiber(worker->tsan_fiber, NO_SYNC);
-            }
-#endif
-            vgpu_stack_give(&worker->stacks, thread->stack, thread->state != VGPU_THREAD_ENDED);
-            thread->stack = NULL;
-        }
+        drop_stack(worker, thread, thread->state == VGPU_THREAD_ENDED);
     }
+    worker->resident_threads -= block->thread_count;
     block->launch = NULL;
     give_spare(worker, block);
 }

@@ -2,13 +2,14 @@
 //
 // A block belongs to the worker that admitted it; only that thread of the machine touches it, so
 // nothing here is atomic or locked. Each thread of a block is a fiber, made when it is first run: a
-// thread that ends without waiting leaves its stack to the next.
+// thread that ends without waiting leaves its stack to the next, except under the thread sanitizer.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_RUNTIME_BLOCK_H
 #define VGPU_RUNTIME_BLOCK_H
 
 #include "fiber.h"
 #include "launch.h"
+#include "sanitizer.h"
 
 enum {
     VGPU_WARP_THREADS = 32,
@@ -35,9 +36,7 @@ struct vgpu_thread {
     unsigned char barrier;    // where state is AT_BARRIER
     unsigned short linear;    // x + y * blockDim.x + z * blockDim.x * blockDim.y
     unsigned warp_mask;       // where state is AT_WARP
-#ifdef VGPU_ADDRESS_SANITIZER
-    void *fake_stack;
-#endif
+    void *fake_stack;         // the address sanitizer's, while the thread does not run
 };
 
 struct vgpu_thread_list {
@@ -91,9 +90,10 @@ struct vgpu_block {
 
     unsigned site_count;
     struct vgpu_shared_site site[VGPU_SHARED_SITES];
-    char *arena; // static shared memory, VGPU_SHARED_DEFAULT_BYTES; NULL until needed
-    size_t arena_used;
-    char *dynamic; // dynamic shared memory
+    char *arena;       // static shared memory; NULL until needed
+    size_t arena_used; // by objects
+    size_t arena_end;  // red zones included
+    char *dynamic;     // dynamic shared memory
     size_t dynamic_capacity;
     // Shared memory is used again by later blocks: which of the two marks, of this and of the last
     // use, the thread sanitizer is told to order it by.
@@ -138,14 +138,12 @@ struct vgpu_worker {
     struct vgpu_launch *deferred_launch; // a block taken but not begun, for lack of memory
     uint64_t deferred_block;
     struct vgpu_fault_record fault;
-#ifdef VGPU_ADDRESS_SANITIZER
+    // For sanitizers: the worker's own stack, its own fiber, those of its blocks' threads.
     void *fake_stack;
     const void *stack_bottom;
     size_t stack_bytes;
-#endif
-#ifdef VGPU_THREAD_SANITIZER
     void *tsan_fiber;
-#endif
+    unsigned resident_threads;
     // For the watchdog; written by the worker, relaxed.
     atomic_uint switches;                  // between fibers
     _Atomic(struct vgpu_block *) in_block; // whose turn it is; blocks are never unmapped

@@ -4,7 +4,6 @@
 // launch. A signal's handler only redirects the machine thread to the worker's context, so nothing
 // but that runs inside the handler. Under the address and thread sanitizers signals are theirs.
 // SPDX-License-Identifier: Apache-2.0
-#include "annotate.h"
 #include "block.h"
 #include "error.h"
 #include "memory.h"
@@ -19,11 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#if !defined(VGPU_ADDRESS_SANITIZER) && !defined(VGPU_THREAD_SANITIZER)
-#define CATCHES_SIGNALS 1
 #include <ucontext.h>
-#endif
 
 // ---- Saying it ----------------------------------------------------------------------------------
 
@@ -255,8 +250,6 @@ void vgpu_assert_fail(const char *expression, const char *file, unsigned line, c
 
 // ---- Signals ------------------------------------------------------------------------------------
 
-#ifdef CATCHES_SIGNALS
-
 static const int CAUGHT[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { CAUGHT_COUNT = sizeof(CAUGHT) / sizeof(CAUGHT[0]) };
 
@@ -334,12 +327,18 @@ static void install(void)
 
 void vgpu_fault_prepare_process(void)
 {
+    if (vgpu_asan() || vgpu_tsan()) {
+        return;
+    }
     pthread_once(&install_once, install);
 }
 
 void vgpu_fault_prepare_worker(void)
 {
     enum { SIGNAL_STACK_BYTES = 64 << 10 };
+    if (vgpu_asan() || vgpu_tsan()) {
+        return;
+    }
     void *memory =
         mmap(NULL, SIGNAL_STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
@@ -348,11 +347,3 @@ void vgpu_fault_prepare_worker(void)
     stack_t stack = {.ss_sp = memory, .ss_size = SIGNAL_STACK_BYTES};
     (void)sigaltstack(&stack, NULL);
 }
-
-#else
-
-void vgpu_fault_prepare_process(void) {}
-
-void vgpu_fault_prepare_worker(void) {}
-
-#endif

@@ -5,22 +5,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fiber.h"
 
+#include "sanitizer.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#ifdef VGPU_ADDRESS_SANITIZER
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/lsan_interface.h>
-#endif
-#ifdef VGPU_THREAD_SANITIZER
-#include <sanitizer/tsan_interface.h>
-#endif
-
 enum {
     STACK_BYTES = 64 << 10, // class 0
-    SLAB_STACKS = 32,
+    SLAB_STACKS = 37,       // no multiple of a warp: see TSAN_SPARE
+    TSAN_SPARE = 7,
     GUARD_BYTES = 4096,
     CANARY_BYTES = 64,
     STAGGER_BYTES = 320, // an odd number of cache lines, more than the frames that a wait touches
@@ -93,7 +88,7 @@ void vgpu_context_make(struct vgpu_context *context, char *top, size_t bytes,
 
 int vgpu_stack_class(size_t limit_bytes)
 {
-    int class = VGPU_STACK_CLASS_DEFAULT;
+    int class = vgpu_asan() || vgpu_tsan() ? VGPU_STACK_CLASS_SANITIZED : 0;
     while (class < VGPU_STACK_CLASSES - 1 &&
            ((size_t)STACK_BYTES << class) < limit_bytes + HOST_FRAME_BYTES) {
         class ++;
@@ -101,8 +96,7 @@ int vgpu_stack_class(size_t limit_bytes)
     return class;
 }
 
-// To the list's end: under the thread sanitizer the stack unused for longest comes next, since its
-// fiber's history hides the fewest races.
+// To the list's end.
 static void append(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
 {
     stack->next = NULL;
@@ -115,7 +109,6 @@ static void append(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
     pool->free[stack->class]++;
 }
 
-#ifndef VGPU_THREAD_SANITIZER
 // To the list's begin: the stack used last is in the caches.
 static void prepend(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
 {
@@ -126,7 +119,6 @@ static void prepend(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
     pool->first[stack->class] = stack;
     pool->free[stack->class]++;
 }
-#endif
 
 static bool add_slab(struct vgpu_stack_pool *pool, int class)
 {
@@ -143,10 +135,10 @@ static bool add_slab(struct vgpu_stack_pool *pool, int class)
         return false;
     }
     (void)mprotect(slab, GUARD_BYTES, PROT_NONE); // without it an overflow is found later
-    (void)madvise(slab, total, MADV_NOHUGEPAGE);  // a huge page would hold 32 stacks in memory
-#ifdef VGPU_ADDRESS_SANITIZER
-    __lsan_register_root_region(slab + GUARD_BYTES, total - GUARD_BYTES);
-#endif
+    (void)madvise(slab, total, MADV_NOHUGEPAGE);  // a huge page would hold many stacks in memory
+    if (__lsan_register_root_region) {
+        __lsan_register_root_region(slab + GUARD_BYTES, total - GUARD_BYTES);
+    }
     for (int i = 0; i < SLAB_STACKS; i++) {
         struct vgpu_stack *stack = &stacks[i];
         stack->low = slab + GUARD_BYTES + bytes * (size_t)i;
@@ -159,23 +151,65 @@ static bool add_slab(struct vgpu_stack_pool *pool, int class)
     return true;
 }
 
+// ---- Fibers of the thread sanitizer -------------------------------------------------------------
+//
+// A fiber costs 830 KiB and 2.5 ms, so fibers and their stacks are used again. What one did before
+// hides races with what it does now: so the one unused for longest comes next, and some more exist
+// than are needed, so that thread i of a block does not follow thread i of the last one.
+
+static void destroy_fiber(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
+{
+    __tsan_destroy_fiber(stack->tsan_fiber);
+    stack->tsan_fiber = NULL;
+    pool->tsan_fibers--;
+}
+
+// Makes room for one more under the limit, at the cost of a free stack's.
+static bool spare_fiber(struct vgpu_stack_pool *pool)
+{
+    for (int class = 0; class < VGPU_STACK_CLASSES; class ++) {
+        for (struct vgpu_stack *stack = pool->first[class]; stack; stack = stack->next) {
+            if (stack->tsan_fiber) {
+                destroy_fiber(pool, stack);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+// A new fiber comes after everything that its maker did: so the maker is one that does nothing.
+static bool make_fiber(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
+{
+    if (pool->tsan_limit && pool->tsan_fibers >= pool->tsan_limit && !spare_fiber(pool)) {
+        return false;
+    }
+    void *running = __tsan_get_current_fiber();
+    if (pool->tsan_maker) {
+        __tsan_switch_to_fiber(pool->tsan_maker, VGPU_TSAN_NO_SYNC);
+    }
+    stack->tsan_fiber = __tsan_create_fiber(0);
+    __tsan_switch_to_fiber(running, VGPU_TSAN_NO_SYNC);
+    pool->tsan_fibers++;
+    return true;
+}
+
+// ---- Giving out ---------------------------------------------------------------------------------
+
 struct vgpu_stack *vgpu_stack_take(struct vgpu_stack_pool *pool, int class)
 {
+    if (vgpu_tsan() && pool->free[class] <= TSAN_SPARE) {
+        (void)add_slab(pool, class); // without it races may go unseen
+    }
     bool cold = !pool->first[class] && pool->cold[class];
     if (!cold && !pool->first[class] && !add_slab(pool, class)) {
         return NULL;
     }
     struct vgpu_stack **link = cold ? &pool->cold[class] : &pool->first[class];
     struct vgpu_stack *stack = *link;
-#ifdef VGPU_THREAD_SANITIZER
-    if (!stack->tsan_fiber) {
-        if (pool->tsan_fibers >= pool->tsan_limit) {
-            return NULL;
-        }
-        stack->tsan_fiber = __tsan_create_fiber(0);
-        pool->tsan_fibers++;
+    if (vgpu_tsan() && !stack->tsan_fiber && !make_fiber(pool, stack)) {
+        return NULL;
     }
-#endif
     *link = stack->next;
     pool->free[class] -= !cold;
     return stack;
@@ -183,16 +217,10 @@ struct vgpu_stack *vgpu_stack_take(struct vgpu_stack_pool *pool, int class)
 
 void vgpu_stack_give(struct vgpu_stack_pool *pool, struct vgpu_stack *stack, bool abandoned)
 {
-#ifdef VGPU_ADDRESS_SANITIZER
-    __asan_unpoison_memory_region(stack->low, stack->bytes);
-#endif
-#ifdef VGPU_THREAD_SANITIZER
+    vgpu_unpoison(stack->low, stack->bytes); // whatever frames were left there
     if (abandoned && stack->tsan_fiber) { // its record of calls is not empty: not to be used again
-        __tsan_destroy_fiber(stack->tsan_fiber);
-        stack->tsan_fiber = NULL;
-        pool->tsan_fibers--;
+        destroy_fiber(pool, stack);
     }
-#endif
     if (abandoned && vgpu_stack_overflowed(stack)) {
         memset(stack->low, 0, CANARY_BYTES);
     }
@@ -202,11 +230,7 @@ void vgpu_stack_give(struct vgpu_stack_pool *pool, struct vgpu_stack *stack, boo
         pool->cold[stack->class] = stack;
         return;
     }
-#ifdef VGPU_THREAD_SANITIZER
-    append(pool, stack);
-#else
-    prepend(pool, stack);
-#endif
+    (vgpu_tsan() ? append : prepend)(pool, stack);
 }
 
 // Reads memory that the address sanitizer may have poisoned.

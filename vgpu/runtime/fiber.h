@@ -18,12 +18,6 @@
 #include <ucontext.h>
 #endif
 
-#if defined(__SANITIZE_ADDRESS__)
-#define VGPU_ADDRESS_SANITIZER 1
-#endif
-// VGPU_THREAD_SANITIZER comes from the build: the scheduler's own files are compiled without the
-// sanitizer, which would otherwise see impossible races between fibers of one thread.
-
 // ---- Contexts -----------------------------------------------------------------------------------
 
 struct vgpu_context {
@@ -47,14 +41,9 @@ void vgpu_context_jump(struct vgpu_context *load) __attribute__((noreturn));
 // ---- Stacks -------------------------------------------------------------------------------------
 
 enum {
-    VGPU_STACK_CLASSES = 5, // 64 KiB << class
-#if defined(VGPU_ADDRESS_SANITIZER) || defined(VGPU_THREAD_SANITIZER)
-    VGPU_STACK_CLASS_DEFAULT = 2,
-#else
-    VGPU_STACK_CLASS_DEFAULT = 0,
-#endif
-    VGPU_STACK_CLASS_NATIVE = 2, // 256 KiB, for native blocks
-    VGPU_TSAN_FIBERS = 4096,     // in the whole process; the sanitizer allows 8128 with threads
+    VGPU_STACK_CLASSES = 5,         // 64 KiB << class
+    VGPU_STACK_CLASS_SANITIZED = 2, // the least one under a sanitizer, whose frames are larger
+    VGPU_STACK_CLASS_NATIVE = 2,    // 256 KiB, for native blocks
 };
 
 struct vgpu_stack {
@@ -63,7 +52,8 @@ struct vgpu_stack {
                // neighbours, so that the stacks of a block do not fight for the same cache sets
     size_t bytes;
     int class;
-    void *tsan_fiber; // made on first use under the thread sanitizer
+    // The thread sanitizer's fiber, made on first use: to it the stack and who runs on it are one.
+    void *tsan_fiber;
     struct vgpu_stack *next;
 };
 
@@ -73,12 +63,15 @@ struct vgpu_stack_pool {
     size_t free[VGPU_STACK_CLASSES];             // in those lists
     struct vgpu_stack *cold[VGPU_STACK_CLASSES]; // free too, but without pages
     unsigned made;                               // stacks ever made
-    unsigned tsan_fibers;                        // in existence
-    unsigned tsan_limit;                         // at most; set by the owner
+    // Under the thread sanitizer: fibers in existence, at most how many (0: any number), and one
+    // that does nothing but make the others (NULL: whoever runs makes them).
+    unsigned tsan_fibers;
+    unsigned tsan_limit;
+    void *tsan_maker;
 };
 
 // The class for a kernel whose device announces a stack limit of `limit_bytes`: what the limit asks
-// plus room for the host's larger frames, never less than the default.
+// plus room for the host's larger frames; under a sanitizer at least VGPU_STACK_CLASS_SANITIZED.
 int vgpu_stack_class(size_t limit_bytes);
 // A stack, or NULL: no memory, or the thread sanitizer's limit.
 struct vgpu_stack *vgpu_stack_take(struct vgpu_stack_pool *pool, int class);

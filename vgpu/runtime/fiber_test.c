@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "expect.h"
 #include "fiber.h"
+#include "sanitizer.h"
 
 #include <fenv.h>
 #include <string.h>
@@ -24,8 +25,8 @@ static void visit(void *argument)
 
 static void contexts_switch_and_keep_state(void)
 {
-    static struct vgpu_stack_pool pool = {.tsan_limit = 16};
-    struct vgpu_stack *stack = vgpu_stack_take(&pool, VGPU_STACK_CLASS_DEFAULT);
+    static struct vgpu_stack_pool pool;
+    struct vgpu_stack *stack = vgpu_stack_take(&pool, vgpu_stack_class(0));
     int argument = 77;
     if (!EXPECT(stack)) {
         return;
@@ -61,7 +62,7 @@ static void leave(void *argument)
 
 static void a_context_may_be_left_for_good(void)
 {
-    static struct vgpu_stack_pool pool = {.tsan_limit = 16};
+    static struct vgpu_stack_pool pool;
     for (int i = 0; i < 100; i++) {
         struct vgpu_stack *stack = vgpu_stack_take(&pool, 0);
         int rounding = -1;
@@ -79,7 +80,7 @@ static void stacks_are_reused_and_watched(void)
 {
     enum { COUNT = 5000 };
     static struct vgpu_stack *stack[COUNT];
-    static struct vgpu_stack_pool pool = {.tsan_limit = COUNT};
+    static struct vgpu_stack_pool pool;
     for (int i = 0; i < COUNT; i++) {
         stack[i] = vgpu_stack_take(&pool, 0);
         if (!EXPECT(stack[i])) {
@@ -105,8 +106,9 @@ static void stacks_are_reused_and_watched(void)
 
 static void classes_follow_the_limit(void)
 {
-    EXPECT_EQ(vgpu_stack_class(0), VGPU_STACK_CLASS_DEFAULT);
-    EXPECT_EQ(vgpu_stack_class(1024), VGPU_STACK_CLASS_DEFAULT);
+    int least = vgpu_asan() || vgpu_tsan() ? VGPU_STACK_CLASS_SANITIZED : 0;
+    EXPECT_EQ(vgpu_stack_class(0), least);
+    EXPECT_EQ(vgpu_stack_class(1024), least);
     EXPECT_EQ(vgpu_stack_class(200 << 10), 2);
     EXPECT_EQ(vgpu_stack_class(512 << 10), VGPU_STACK_CLASSES - 1);
 }

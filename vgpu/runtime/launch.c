@@ -7,6 +7,7 @@
 #include "error.h"
 #include "fiber.h"
 #include "pool.h"
+#include "sanitizer.h"
 #include "stream_internal.h"
 #include "thread_memory.h"
 #include "vgpu/native.h"
@@ -185,14 +186,12 @@ static cudaError_t check_cooperative(const struct vgpu_kernel *kernel, uint64_t 
                          "kernel %s: a cooperative launch of %llu blocks; %llu fit at once",
                          kernel->name, (unsigned long long)blocks, (unsigned long long)fit);
     }
-#ifdef VGPU_THREAD_SANITIZER
-    if (blocks * threads > VGPU_TSAN_FIBERS) {
+    if (vgpu_tsan() && blocks * threads > VGPU_TSAN_FIBERS) {
         return vgpu_fail(cudaErrorCooperativeLaunchTooLarge,
                          "kernel %s: %llu threads that must exist at once; under the thread "
                          "sanitizer at most %d",
                          kernel->name, (unsigned long long)(blocks * threads), VGPU_TSAN_FIBERS);
     }
-#endif
     return cudaSuccess;
 }
 

@@ -8,7 +8,6 @@
 // furthest behind. SPDX-License-Identifier: Apache-2.0
 #include "pool.h"
 
-#include "annotate.h"
 #include "block.h"
 #include "cores.h"
 #include "error.h"
@@ -22,10 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#ifdef VGPU_THREAD_SANITIZER
-#include <sanitizer/tsan_interface.h>
-#endif
 
 enum {
     ADMIT_ROUNDS = 8,    // rounds without change before one more block is admitted
@@ -107,13 +102,24 @@ void vgpu_pool_add(struct vgpu_launch *launch)
     vgpu_watchdog_wake();
 }
 
-// Takes the next block of the launch that is furthest behind; false: there is none.
-static bool take_block(struct vgpu_launch **launch_out, uint64_t *number_out)
+// Whether the worker may carry one more block of the launch.
+static bool has_room(const struct vgpu_worker *worker, const struct vgpu_launch *launch)
+{
+    unsigned limit = worker->stacks.tsan_limit;
+    return limit == 0 || worker->resident_threads + launch->threads <= limit;
+}
+
+// Takes the next block of the launch that is furthest behind; false: there is none, or none that
+// the worker has room for.
+static bool take_block(struct vgpu_worker *worker, struct vgpu_launch **launch_out,
+                       uint64_t *number_out)
 {
     pthread_mutex_lock(&pool_lock);
-    struct vgpu_launch *best = first_launch;
+    struct vgpu_launch *best = NULL;
     for (struct vgpu_launch *launch = first_launch; launch; launch = launch->next) {
-        if (launch->next_block < best->next_block) {
+        if (!has_room(worker, launch)) {
+            worker->out_of_stacks = true;
+        } else if (!best || launch->next_block < best->next_block) {
             best = launch;
         }
     }
@@ -192,7 +198,7 @@ static bool admit(struct vgpu_worker *worker)
 {
     struct vgpu_launch *launch = worker->deferred_launch;
     uint64_t number = worker->deferred_block;
-    if (!launch && !take_block(&launch, &number)) {
+    if (!launch && !take_block(worker, &launch, &number)) {
         return false;
     }
     struct vgpu_block *block = vgpu_block_begin(worker, launch, number);
@@ -296,9 +302,7 @@ static void fail_starved(struct vgpu_worker *worker)
     vgpu_fault_launch(launch, cudaErrorLaunchOutOfResources,
                       "blocks of %u threads wait for more threads than there is room for%s",
                       launch->threads,
-                      worker->stacks.tsan_limit && worker->stacks.tsan_fibers
-                          ? " (the thread sanitizer allows 4096 in a process)"
-                          : "");
+                      vgpu_tsan() ? " (the thread sanitizer allows 4096 in a process)" : "");
     if (deferred) {
         finish_blocks(deferred, 1 + drop_pending(deferred));
     }
@@ -379,7 +383,7 @@ static void stay_quiet(struct vgpu_worker *worker, struct quiet *quiet, bool sta
     if (more && may_admit(worker, quiet, now) && admit(worker)) {
         quiet->rounds = 0;
         quiet->admitted_ns = now;
-    } else if (starved && now - quiet->since_ns >= STARVED_NS) {
+    } else if ((starved || worker->out_of_stacks) && now - quiet->since_ns >= STARVED_NS) {
         fail_starved(worker);
         quiet->rounds = 0;
     } else if (quiet->frozen && now - quiet->frozen_ns >= SLEEP_AFTER_NS) {
@@ -428,10 +432,11 @@ static void *run_worker(void *argument)
     struct quiet quiet = {0};
     vgpu_mark_pool_thread();
     vgpu_fault_prepare_worker();
-#ifdef VGPU_THREAD_SANITIZER
-    worker->tsan_fiber = __tsan_get_current_fiber();
-    worker->stacks.tsan_limit = (unsigned)(VGPU_TSAN_FIBERS / atomic_load(&worker_count));
-#endif
+    if (vgpu_tsan()) {
+        worker->tsan_fiber = __tsan_get_current_fiber();
+        worker->stacks.tsan_maker = __tsan_create_fiber(0);
+        worker->stacks.tsan_limit = (unsigned)(VGPU_TSAN_FIBERS / atomic_load(&worker_count));
+    }
     while (!atomic_load_explicit(&stopping, memory_order_relaxed)) {
         bool starved = false;
         if (worker->resident_count == 0) {
@@ -490,6 +495,9 @@ static void start_workers(void)
 {
     vgpu_fault_prepare_process();
     int wanted = vgpu_usable_cores();
+    if (vgpu_tsan() && wanted > VGPU_TSAN_WORKERS) {
+        wanted = VGPU_TSAN_WORKERS;
+    }
     int made = 0;
     atomic_store(&worker_count, wanted);
     while (made < wanted) {

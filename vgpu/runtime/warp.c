@@ -3,7 +3,6 @@
 // Lanes meet by mask: those that wait with different masks are separate meetings. A meeting keeps
 // the values of two rounds, since a lane may bring its next value before the slowest has read the
 // last. Compiled without the thread sanitizer, which is told. SPDX-License-Identifier: Apache-2.0
-#include "annotate.h"
 #include "block.h"
 
 #include <stdio.h>
