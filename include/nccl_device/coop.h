@@ -65,8 +65,10 @@ struct ncclCoopLanes {
     }
 };
 
-// nWarps consecutive warps of a one-dimensional block from warp0 on. id (0 to 14) tells spans apart
-// that meet at the same time: named barrier 1 + id of the block belongs to them.
+// nWarps consecutive warps of a one-dimensional block from warp0 on. id (0 to 15) tells spans apart
+// that meet at the same time: named barrier 1 + id of the block belongs to them. A block has 16
+// barriers, so id 15 uses the one of __syncthreads: not while other threads of the block wait
+// there, or at an ncclCoopCta.
 struct ncclCoopWarpSpan {
     uint32_t warp0 : 8, nWarps : 8, id : 8;
 
@@ -88,15 +90,17 @@ struct ncclCoopWarpSpan {
     }
     NCCL_DEVICE_INLINE void sync()
     {
+        uint32_t barrier = (id + 1) % 16;
 #if NCCL_DEVICE_CHECKED
-        if (id > 14) {
-            vgpu_fault(cudaErrorIllegalInstruction,
-                       "ncclCoopWarpSpan: id %u, at most 14 is possible (16 named barriers)",
-                       (unsigned)id);
+        if (id > 15 || threadIdx.x - warp0 * 32 >= nWarps * 32) {
+            vgpu_fault(cudaErrorInvalidValue,
+                       "ncclCoopWarpSpan: thread %u, span of warps %u to %u, id %u; expected a "
+                       "thread of the span and an id of 0 to 15",
+                       threadIdx.x, (unsigned)warp0, (unsigned)(warp0 + nWarps) - 1, (unsigned)id);
         }
-        vgpu_barrier_sync((int)id + 1, nWarps * 32);
+        vgpu_barrier_sync((int)barrier, nWarps * 32);
 #else
-        asm volatile("barrier.sync %0, %1;" : : "r"(id + 1), "r"(nWarps * 32) : "memory");
+        asm volatile("barrier.sync %0, %1;" : : "r"(barrier), "r"(nWarps * 32) : "memory");
 #endif
     }
 };
@@ -270,13 +274,13 @@ template <typename T> NCCL_DEVICE_INLINE T shuffleValue(uint32_t mask, T value, 
     return value;
 }
 
-// Where the warps of a block pass values: one place per named barrier, one for the block.
+// Where the warps of a block pass values: place 1 + id of a span, place 0 of the block.
 struct alignas(16) CoopStash {
     char bytes[16];
 };
 NCCL_DEVICE_INLINE CoopStash *coopStash()
 {
-    __shared__ CoopStash stash[16];
+    __shared__ CoopStash stash[17];
     return stash;
 }
 template <typename Coop, typename T>
@@ -344,24 +348,6 @@ NCCL_DEVICE_INLINE bool coopAny(ncclCoopLanes coop, bool flag)
 NCCL_DEVICE_INLINE bool coopAny(ncclCoopCta, bool flag)
 {
     return __syncthreads_or(flag) != 0;
-}
-NCCL_DEVICE_INLINE bool coopAny(ncclCoopWarpSpan coop, bool flag)
-{
-    __shared__ uint32_t word[16];
-    uint32_t *mine = word + coop.id;
-    coop.sync();
-    if (coop.thread_rank() == 0) {
-        cuda::atomic_ref<uint32_t, cuda::thread_scope_block>(*mine).store(
-            0, cuda::memory_order_relaxed);
-    }
-    coop.sync();
-    if (flag) {
-        cuda::atomic_ref<uint32_t, cuda::thread_scope_block>(*mine).store(
-            1, cuda::memory_order_relaxed);
-    }
-    coop.sync();
-    return cuda::atomic_ref<uint32_t, cuda::thread_scope_block>(*mine).load(
-               cuda::memory_order_relaxed) != 0;
 }
 } // namespace utility
 } // namespace nccl

@@ -1,5 +1,6 @@
 // Device-initiated networking: put, get, signal and counters from kernels. Declared for source
-// compatibility; calling a member in this version does not compile ("not implemented yet").
+// compatibility: in this version a context can be made (hybrid barriers take one), and calling any
+// of its functions ends the kernel with a text that names it ("not implemented yet").
 // SPDX-License-Identifier: Apache-2.0
 #ifndef NCCL_DEVICE_GIN_H_
 #define NCCL_DEVICE_GIN_H_
@@ -227,9 +228,9 @@ struct ncclGin_C {
     uint64_t *_signalShadows;
     unsigned backendMask;
 
-    template <typename Mode = ncclGinResourceSharingMode>
-    NCCL_DEVICE_INLINE ncclGin_C(ncclDevComm const &comm, unsigned backendMask, int contextIndex,
-                                 Mode resourceSharingMode = NCCL_GIN_RESOURCE_SHARING_GPU);
+    NCCL_DEVICE_INLINE
+    ncclGin_C(ncclDevComm const &comm, unsigned backendMask, int contextIndex,
+              ncclGinResourceSharingMode resourceSharingMode = NCCL_GIN_RESOURCE_SHARING_GPU);
 };
 #endif
 

@@ -1,6 +1,5 @@
-// Barriers over the network. Declared for source compatibility; using one in this version does not
-// compile
-// ("not implemented yet").
+// Barriers over the network. In this version only those of one rank, which have nothing to wait for
+// (the rail team where the world is one LSA team); making another one ends the kernel with a text.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef NCCL_DEVICE_GIN_BARRIER_H_
 #define NCCL_DEVICE_GIN_BARRIER_H_
@@ -36,6 +35,8 @@ struct ncclGinAllContexts {
 };
 
 template <typename Coop> struct ncclGinBarrierSession {
+    Coop coop;
+
     NCCL_DEVICE_INLINE ncclGinBarrierSession(Coop, ncclGin, ncclTeam, ncclGinBarrierHandle,
                                              uint32_t index);
     NCCL_DEVICE_INLINE ncclGinBarrierSession(Coop, ncclGin, ncclTeamTagRail, uint32_t index);

@@ -1,19 +1,35 @@
-// Multicast loads and stores with the hardware's limits checked by the compiler. An extension: NCCL
-// programs write the PTX themselves.
+// Loads, stores and updates of all LSA team members' copies at once. An extension: NCCL programs
+// write the PTX themselves.
 //
-// addresses come from ncclGetLsaMultimemPointer or ncclGetMultimemPointer and are aligned to the
-// size of the value.
-//   T tuttiMultimemLoadSum(const T *address)            the sum of all members' values
-//   void tuttiMultimemStore(T *address, T value)        the value to all members
-// T: float, double, int32_t, uint32_t, int64_t, uint64_t, __half2, __nv_bfloat162, float2, float4,
-// and tuttiVector<E, n>: n elements of one of those types or of __half, __nv_bfloat16 or, where the
-// target has them, fp8, of 4, 8 or 16 bytes in all. Half and bfloat16 are added in float and
-// rounded once per element, fp8 in half. On real GPUs the order of the additions is the hardware's;
-// on virtual ones it is rank order. Needs compute capability 9.0.
+// T is an element (float, double, __half, __nv_bfloat16, __nv_fp8_e4m3, __nv_fp8_e5m2, integers of
+// 1 to 8 bytes), float2, float4, __half2, __nv_bfloat162, or tuttiVector<E, n>: n elements that
+// move together. Op is tuttiSum, tuttiProd, tuttiMin, tuttiMax, tuttiAnd, tuttiOr, tuttiXor (the
+// last three for integers).
+//
+// By address: what the hardware's multicast instructions do, checked by the compiler. `address`
+// comes from ncclGetLsaMultimemPointer or ncclGetMultimemPointer. Needs compute capability 9.0.
+//   T tuttiMultimemLoadSum(const T *address)              the sum of all members' values
+//   T tuttiMultimemLoadReduce<Op>(const T *address)       combined by Op
+//   void tuttiMultimemStore(T *address, T value)          the value to all members
+//   void tuttiMultimemRed<Op>(T *address, T value)        each member's value combined with it
+// By window: every type and operator, on every machine. The hardware's instruction where there is
+// one and the device communicator has lsaMultimem; else, in a loop over the LSA team's members,
+// loads, stores and atomic updates of their memory.
+//   T tuttiMultimemLoadReduce<Op, T>(window, offset, comm)
+//   void tuttiMultimemStore(window, offset, comm, value)
+//   void tuttiMultimemRed<Op>(window, offset, comm, value)
+//
+// What both have in common: addresses and offsets are aligned to the size of the value, of 1 to 16
+// bytes; accesses are relaxed and order nothing: use a barrier. Half and bfloat16 are combined in
+// float and rounded once per element, fp8 in half; integers wrap; the smaller or larger of a number
+// and a NaN is the number. A red updates each element of each member atomically, and is not one
+// step for all members: a reader may see some of them updated. On real GPUs the hardware's order of
+// additions is its own; everywhere else it is rank order.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef NCCL_DEVICE_TUTTI_MULTIMEM_H_
 #define NCCL_DEVICE_TUTTI_MULTIMEM_H_
 
+#include "comm.h"
 #include "utility.h"
 
 #if NCCL_CHECK_CUDACC
@@ -24,8 +40,10 @@
 
 // `count` elements that are loaded and stored together.
 template <typename E, int count> struct alignas(sizeof(E) * count) tuttiVector {
-    static_assert(sizeof(E) * count == 4 || sizeof(E) * count == 8 || sizeof(E) * count == 16,
-                  "tuttiVector: multicast accesses have 4, 8 or 16 bytes");
+    static_assert(
+        sizeof(E) * count == 2 || sizeof(E) * count == 4 || sizeof(E) * count == 8 ||
+            sizeof(E) * count == 16,
+        "tuttiVector: multicast accesses have 4, 8 or 16 bytes, loops over members also 2");
     E element[count];
 
     NCCL_HOST_DEVICE_INLINE E &operator[](int i)
@@ -48,13 +66,28 @@ template <typename E, int count> struct alignas(sizeof(E) * count) tuttiVector {
 #define TUTTI_MULTIMEM_FP8 0
 #endif
 
+// Operators.
+struct tuttiSum {
+};
+struct tuttiProd {
+};
+struct tuttiMin {
+};
+struct tuttiMax {
+};
+struct tuttiAnd {
+};
+struct tuttiOr {
+};
+struct tuttiXor {
+};
+
 namespace nccl
 {
 namespace utility
 {
 
-// What a value consists of. sum: how the hardware can add it.
-enum class MultimemSum { none, byteInteger, halfword, fp8, possible };
+// What a value consists of.
 template <typename T> struct MultimemElement {
     using Type = T;
 };
@@ -79,6 +112,12 @@ template <typename A, typename B> struct SameType {
 };
 template <typename A> struct SameType<A, A> {
     static constexpr bool value = true;
+};
+template <bool condition, typename A, typename B> struct MultimemIf {
+    using Type = A;
+};
+template <typename A, typename B> struct MultimemIf<false, A, B> {
+    using Type = B;
 };
 template <typename E> NCCL_HOST_DEVICE_INLINE constexpr bool isIntegerOf(size_t bytes)
 {
@@ -125,7 +164,8 @@ template <typename T> NCCL_DEVICE_INLINE T tuttiMultimemLoadSum(T const *address
     static_assert(
         !nccl::utility::isByteInteger<E>(),
         "tuttiMultimemLoadSum: the hardware does not add 8-bit integers; load each member through "
-        "ncclGetLsaPointer and add, or use 32-bit integers");
+        "ncclGetLsaPointer and add (tuttiMultimemLoadReduce with a window does), or use 32-bit "
+        "integers");
     static_assert(nccl::utility::isByteInteger<E>() || nccl::utility::canMultimemSum<E>(),
                   "tuttiMultimemLoadSum: the hardware adds float, double, __half, __nv_bfloat16, "
                   "fp8 and 32- and 64-bit "
@@ -156,10 +196,11 @@ template <typename T> NCCL_DEVICE_INLINE void tuttiMultimemStore(T *address, T v
                   "store to each member through "
                   "ncclGetLsaPointer");
 #endif
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16,
-                  "tuttiMultimemStore: multicast accesses have 4, 8 or 16 bytes; store smaller "
-                  "values to each member "
-                  "through ncclGetLsaPointer");
+    static_assert(
+        sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16,
+        "tuttiMultimemStore: multicast accesses have 4, 8 or 16 bytes; store smaller "
+        "values to each member through ncclGetLsaPointer: tuttiMultimemStore with window, "
+        "offset and device communicator does");
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     uint32_t word[4] = {};
     memcpy(word, &value, sizeof(T) <= 16 ? sizeof(T) : 16);
@@ -185,7 +226,28 @@ template <typename T> NCCL_DEVICE_INLINE void tuttiMultimemStore(T *address, T v
 #endif
 }
 
+// See the head of this file. What the hardware has: sums of what tuttiMultimemLoadSum takes; min
+// and max of 32- and 64-bit integers and of pairs of __half and __nv_bfloat16; and, or, xor of 32-
+// and 64-bit integers.
+template <typename Op, typename T> NCCL_DEVICE_INLINE T tuttiMultimemLoadReduce(T const *address);
+template <typename Op, typename T>
+NCCL_DEVICE_INLINE T tuttiMultimemLoadReduce(ncclWindow_t window, size_t offset,
+                                             ncclDevComm const &comm);
+
+template <typename T>
+NCCL_DEVICE_INLINE void tuttiMultimemStore(ncclWindow_t window, size_t offset,
+                                           ncclDevComm const &comm, T value);
+
+// What the hardware has: sums of float, double, pairs of __half and __nv_bfloat16, 32- and 64-bit
+// integers; min, max, and, or, xor of 32- and 64-bit integers.
+template <typename Op, typename T> NCCL_DEVICE_INLINE void tuttiMultimemRed(T *address, T value);
+template <typename Op, typename T>
+NCCL_DEVICE_INLINE void tuttiMultimemRed(ncclWindow_t window, size_t offset,
+                                         ncclDevComm const &comm, T value);
+
 #include "impl/tutti_multimem__funcs.h"
+#include "impl/tutti_multimem__reduce.h"
+#include "impl/tutti_multimem__team.h"
 #endif
 
 #endif

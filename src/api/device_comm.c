@@ -78,7 +78,9 @@ TT_FUNCTION(ncclResult_t, GinBarrierCreateRequirement,
 
 TT_FUNCTION(int, LLA2ACalcSlots, (int maxElts, int maxEltSize))
 {
-    return maxElts * ((maxEltSize + 7) / 8);
+    long long slots =
+        maxElts < 0 || maxEltSize < 0 ? -1 : (long long)maxElts * ((maxEltSize + 7LL) / 8);
+    return slots <= INT_MAX ? (int)slots : -1;
 }
 
 TT_FUNCTION(ncclResult_t, LLA2ACreateRequirement,
@@ -94,11 +96,12 @@ TT_FUNCTION(ncclResult_t, LLA2ACreateRequirement,
                        "ncclLLA2ACreateRequirement: nBlocks %d, nSlots %d; expected at least 0",
                        nBlocks, nSlots);
     }
-    // Per block: one line of state and two sets of slots, in lines of 16 bytes.
     memset(outReq, 0, sizeof *outReq);
-    outReq->bufferSize = (size_t)nBlocks * (1 + 2 * (size_t)nSlots) * 16;
-    outReq->bufferAlign = 16;
+    outReq->bufferSize = ncclLLA2ABytes((size_t)nBlocks, (size_t)nSlots);
+    outReq->bufferAlign = NCCL_LL_A2A_LINE;
     outReq->outBufferHandle = &outHandle->bufHandle;
+    outHandle->bufHandle = 0;
     outHandle->nSlots = (uint32_t)nSlots;
+    outHandle->nBlocks = (uint32_t)nBlocks;
     return ncclSuccess;
 }

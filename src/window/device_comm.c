@@ -51,6 +51,7 @@ static void fill_image(const struct ncclComm *comm, const struct tt_requirements
     image->lsaMultimem = tt_multimem_handle(requirements->lsa_multimem &&
                                             device_comm->resources->window.multimem_base != NULL);
     image->lsaBarrier = requirements->lsa_barrier;
+    image->hybridLsaBarrier = requirements->hybrid_barrier;
     image->abortFlag = comm->abort_flag_device;
 }
 
@@ -195,7 +196,7 @@ ncclResult_t tt_device_comm_internal(struct ncclComm *comm, bool multimem)
     struct tt_requirements requirements = {
         .bytes = sizeof requirements,
         .lsa_multimem = multimem,
-        .lsa_barriers = INTERNAL_LSA_BARRIERS,
+        .lsa_barrier = {.nBarriers = INTERNAL_LSA_BARRIERS},
     };
     TRY(tt_requirements_lay_out(comm, &requirements));
     return create(comm, &requirements, &comm->windows->internal);

@@ -64,17 +64,33 @@ static ncclResult_t check_network(const ncclDevCommRequirements_t *requirements)
                            asked[i].field, asked[i].value, advice);
         }
     }
-    if (requirements->barrierCount != 0) {
+    return ncclSuccess;
+}
+
+static ncclResult_t check_barriers(const struct ncclComm *comm,
+                                   const ncclDevCommRequirements_t *requirements)
+{
+    int teams = comm->nranks / comm->lsa_size;
+    if (requirements->lsaBarrierCount < 0 || requirements->barrierCount < 0) {
+        bool lsa = requirements->lsaBarrierCount < 0;
+        return tt_fail(ncclInvalidArgument, "ncclDevCommCreate: reqs.%s is %d, expected at least 0",
+                       lsa ? "lsaBarrierCount" : "barrierCount",
+                       lsa ? requirements->lsaBarrierCount : requirements->barrierCount);
+    }
+    if (requirements->barrierCount > 0 && teams > 1) {
         return tt_fail(ncclInvalidArgument,
-                       "ncclDevCommCreate: reqs.barrierCount is %d, expected 0: barriers of the "
-                       "world need GIN; inside one "
-                       "LSA team use lsaBarrierCount and ncclLsaBarrierSession",
-                       requirements->barrierCount);
+                       "ncclDevCommCreate: reqs.barrierCount is %d, expected 0: there are %d LSA "
+                       "teams, and barriers between them need GIN, which this communicator does "
+                       "not have; for barriers inside a team use lsaBarrierCount and "
+                       "ncclLsaBarrierSession",
+                       requirements->barrierCount, teams);
     }
     if (requirements->lsaLLA2ABlockCount != 0 || requirements->lsaLLA2ASlotCount != 0) {
         return tt_fail(ncclInvalidUsage,
-                       "not implemented yet: ncclLLA2A (reqs.lsaLLA2ABlockCount is %d, "
-                       "reqs.lsaLLA2ASlotCount is %d, expected 0)",
+                       "ncclDevCommCreate: reqs.lsaLLA2ABlockCount is %d, reqs.lsaLLA2ASlotCount "
+                       "is %d, expected 0: a device communicator has no handle for them; put the "
+                       "requirement of ncclLLA2ACreateRequirement into "
+                       "reqs.resourceRequirementsList",
                        requirements->lsaLLA2ABlockCount, requirements->lsaLLA2ASlotCount);
     }
     return ncclSuccess;
@@ -121,11 +137,7 @@ ncclResult_t tt_requirements_copy(const struct ncclComm *comm,
 {
     TRY(check_header(requirements));
     TRY(check_network(requirements));
-    if (requirements->lsaBarrierCount < 0) {
-        return tt_fail(ncclInvalidArgument,
-                       "ncclDevCommCreate: reqs.lsaBarrierCount is %d, expected at least 0",
-                       requirements->lsaBarrierCount);
-    }
+    TRY(check_barriers(comm, requirements));
     int buffers = 0;
     int teams = 0;
     bool multimem = requirements->lsaMultimem;
@@ -148,7 +160,8 @@ ncclResult_t tt_requirements_copy(const struct ncclComm *comm,
     }
     copy->bytes = bytes;
     copy->lsa_multimem = multimem;
-    copy->lsa_barriers = requirements->lsaBarrierCount;
+    copy->lsa_barrier.nBarriers = requirements->lsaBarrierCount;
+    copy->hybrid_barrier.nBarriers = requirements->barrierCount;
     for (const ncclDevResourceRequirements_t *node = requirements->resourceRequirementsList;
          node != NULL; node = node->next) {
         copy->buffer[copy->buffer_count++] = (struct tt_wanted_buffer){
@@ -182,11 +195,14 @@ ncclResult_t tt_requirements_lay_out(const struct ncclComm *comm,
 {
     size_t total = 0;
     size_t offset = 0;
-    size_t barrier_bytes =
-        (size_t)requirements->lsa_barriers * ncclLsaBarrierWords(comm->lsa_size) * sizeof(uint32_t);
-    bool fits = place(&total, barrier_bytes, RESOURCE_UNIT, &offset);
-    requirements->lsa_barrier.bufHandle = (ncclDevResourceHandle_t)(offset / RESOURCE_UNIT);
-    requirements->lsa_barrier.nBarriers = requirements->lsa_barriers;
+    size_t record_bytes = ncclLsaBarrierWords(comm->lsa_size) * sizeof(uint32_t);
+    ncclLsaBarrierHandle_t *const barriers[] = {&requirements->lsa_barrier,
+                                                &requirements->hybrid_barrier};
+    bool fits = true;
+    for (size_t i = 0; fits && i < sizeof barriers / sizeof barriers[0]; i++) {
+        fits = place(&total, (size_t)barriers[i]->nBarriers * record_bytes, RESOURCE_UNIT, &offset);
+        barriers[i]->bufHandle = (ncclDevResourceHandle_t)(offset / RESOURCE_UNIT);
+    }
     for (int i = 0; fits && i < requirements->buffer_count; i++) {
         struct tt_wanted_buffer *buffer = &requirements->buffer[i];
         fits = place(&total, buffer->bytes, buffer->alignment, &buffer->offset);
@@ -210,10 +226,13 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 uint64_t tt_requirements_signature(const struct tt_requirements *requirements, char *text,
                                    size_t text_bytes)
 {
-    (void)snprintf(text, text_bytes, "%d LSA barriers, %d buffers, %zu bytes in all%s",
-                   requirements->lsa_barriers, requirements->buffer_count,
-                   requirements->total_bytes, requirements->lsa_multimem ? ", multimem" : "");
-    uint64_t hash = mix(0, (uint64_t)requirements->lsa_barriers);
+    (void)snprintf(text, text_bytes,
+                   "%d LSA barriers, %d world barriers, %d buffers, %zu bytes in all%s",
+                   requirements->lsa_barrier.nBarriers, requirements->hybrid_barrier.nBarriers,
+                   requirements->buffer_count, requirements->total_bytes,
+                   requirements->lsa_multimem ? ", multimem" : "");
+    uint64_t hash = mix(0, (uint64_t)requirements->lsa_barrier.nBarriers);
+    hash = mix(hash, (uint64_t)requirements->hybrid_barrier.nBarriers);
     hash = mix(hash, requirements->lsa_multimem);
     for (int i = 0; i < requirements->buffer_count; i++) {
         hash = mix(hash, requirements->buffer[i].bytes);

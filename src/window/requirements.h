@@ -20,9 +20,10 @@ struct tt_requirements {
     size_t bytes;
     ncclDevComm_t *device_comm_out;
     bool lsa_multimem;
-    int lsa_barriers;
-    ncclLsaBarrierHandle_t lsa_barrier; // filled by tt_requirements_lay_out
-    size_t total_bytes;                 // the same
+    // Of lsaBarrierCount and barrierCount; bufHandle and total_bytes are filled by
+    // tt_requirements_lay_out.
+    ncclLsaBarrierHandle_t lsa_barrier, hybrid_barrier;
+    size_t total_bytes;
     int team_count, buffer_count;
     struct tt_wanted_buffer buffer[]; // [buffer_count], then struct tt_wanted_team [team_count]
 };

@@ -1,36 +1,51 @@
-// GIN and its barrier in this version: each use is refused by the compiler, with the name of what
-// was used. SPDX-License-Identifier: Apache-2.0
+// GIN and its barrier in this version. A context can be made (hybrid barriers take one), and a
+// barrier of a single rank has nothing to do; whatever needs the network ends the kernel, with the
+// name of the function. SPDX-License-Identifier: Apache-2.0
 #ifndef NCCL_DEVICE_GIN__FUNCS_H_
 #define NCCL_DEVICE_GIN__FUNCS_H_
 
 #include "../gin.h"
 #include "../gin_barrier.h"
+#include "core__funcs.h"
 
 #if NCCL_CHECK_CUDACC
-// Body of a template that only has its declaration so far. The dependent type makes the refusal
-// wait for a use.
-#define NCCL_NOT_IMPLEMENTED(dependent_type, name)                                                 \
-    static_assert(nccl::utility::always_false<dependent_type>::value, "not implemented "           \
-                                                                      "yet: " name)
+#include <stdio.h>
 
 namespace nccl
 {
 namespace utility
 {
-template <unsigned value> struct UnsignedAsType {
-};
+// Ends the kernel: `name` needs the network.
+__device__ __noinline__ inline void refuseGin(char const *name)
+{
+#if NCCL_DEVICE_CHECKED
+    vgpu_fault(cudaErrorNotSupported,
+               "not implemented yet: %s (device-initiated networking); inside one LSA team use "
+               "ncclGetLsaPointer and ncclLsaBarrierSession",
+               name);
+#else
+    printf("tutti: not implemented yet: %s (device-initiated networking); inside one LSA team use "
+           "ncclGetLsaPointer and ncclLsaBarrierSession\n",
+           name);
+    __trap();
+#endif
+}
 } // namespace utility
 } // namespace nccl
-#define NCCL_NOT_IMPLEMENTED_GIN(name)                                                             \
-    NCCL_NOT_IMPLEMENTED(nccl::utility::UnsignedAsType<backendMask>, "ncclGin" name)
+// Body of a template that only has its declaration so far. The dependent type makes the refusal
+// wait for a use.
+#define NCCL_NOT_IMPLEMENTED(dependent_type, name)                                                 \
+    static_assert(nccl::utility::always_false<dependent_type>::value, "not implemented "           \
+                                                                      "yet: " name)
+#define NCCL_NOT_IMPLEMENTED_GIN(name) nccl::utility::refuseGin("ncclGin" name)
 
 template <unsigned backendMask>
-NCCL_DEVICE_INLINE
-ncclGin_BackendMask<backendMask>::ncclGin_BackendMask(ncclDevComm const &dev_comm, int,
-                                                      ncclGinResourceSharingMode)
-    : comm(dev_comm)
+NCCL_DEVICE_INLINE ncclGin_BackendMask<backendMask>::ncclGin_BackendMask(
+    ncclDevComm const &comm, int contextIndex, ncclGinResourceSharingMode resourceSharingMode)
+    : comm(comm), nConnections(comm.ginConnectionCount), connectionId(0), _ginBackend(0),
+      contextId((uint32_t)contextIndex), resourceSharingMode(resourceSharingMode),
+      _ginHandle(nullptr), _signalShadows(comm.ginSignalShadows)
 {
-    NCCL_NOT_IMPLEMENTED_GIN(" (device-initiated networking)");
 }
 
 template <unsigned backendMask>
@@ -198,68 +213,176 @@ NCCL_DEVICE_INLINE void ncclGin_BackendMask<backendMask>::resetCounter(ncclGinCo
     NCCL_NOT_IMPLEMENTED_GIN("::resetCounter");
 }
 
-template <typename Mode>
-NCCL_DEVICE_INLINE ncclGin_C::ncclGin_C(ncclDevComm const &dev_comm, unsigned, int, Mode)
-    : comm(dev_comm)
+NCCL_DEVICE_INLINE ncclGin_C::ncclGin_C(ncclDevComm const &comm, unsigned backendMask,
+                                        int contextIndex,
+                                        ncclGinResourceSharingMode resourceSharingMode)
+    : comm(comm), nConnections(comm.ginConnectionCount), connectionId(0), _ginBackend(0),
+      contextId((uint32_t)contextIndex), resourceSharingMode(resourceSharingMode),
+      _ginHandle(nullptr), _signalShadows(comm.ginSignalShadows), backendMask(backendMask)
 {
-    NCCL_NOT_IMPLEMENTED(Mode, "ncclGin_C");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void
+ncclGin_C_initWithResourceSharingMode(ncclGin_C *net, unsigned backendMask, ncclDevComm const &comm,
+                                      int contextIndex,
+                                      ncclGinResourceSharingMode resourceSharingMode)
+{
+    new (static_cast<void *>(net)) ncclGin_C(comm, backendMask, contextIndex, resourceSharingMode);
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void ncclGin_C_init(ncclGin_C *net, unsigned backendMask,
+                                                        ncclDevComm const &comm, int contextIndex)
+{
+    ncclGin_C_initWithResourceSharingMode(net, backendMask, comm, contextIndex,
+                                          NCCL_GIN_RESOURCE_SHARING_GPU);
 }
 
-// Functions on ncclGin_C: any arguments, always refused.
-#define NCCL_NOT_IMPLEMENTED_GIN_C(result, name)                                                   \
-    template <typename... Arguments> NCCL_DEVICE_INLINE result name(ncclGin_C *, Arguments...)     \
-    {                                                                                              \
-        static_assert(sizeof...(Arguments) > 1000, "not implemented yet: " #name);                 \
-    }
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGin_C_init)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGin_C_initWithResourceSharingMode)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinPut)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinPut_v2)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinPutValue)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinPutValue_v2)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinSignal)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinSignal_v2)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinGet)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinFlush)
-NCCL_NOT_IMPLEMENTED_GIN_C(uint64_t, ncclGinReadSignal)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinWaitSignal)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinResetSignal)
-NCCL_NOT_IMPLEMENTED_GIN_C(uint64_t, ncclGinReadCounter)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinWaitCounter)
-NCCL_NOT_IMPLEMENTED_GIN_C(void, ncclGinResetCounter)
-NCCL_NOT_IMPLEMENTED_GIN_C(uint64_t *, ncclGinGetSignalShadowPtr)
-#undef NCCL_NOT_IMPLEMENTED_GIN_C
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void
+ncclGinPut(ncclGin_C *, ncclTeam, int, ncclWindow_t, size_t, ncclWindow_t, size_t, size_t, bool,
+           ncclGinSignal_t, ncclGinSignalOp_t, uint64_t, bool, ncclGinCounter_t, ncclCoopAny, bool,
+           ncclGinDescriptorSmem *, cuda::thread_scope, cuda::thread_scope)
+{
+    nccl::utility::refuseGin("ncclGinPut");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void
+ncclGinPut_v2(ncclGin_C *, ncclTeam, int, ncclWindow_t, size_t, ncclWindow_t, size_t, size_t, bool,
+              ncclGinSignal_t, ncclGinSignalOp_t, uint64_t, bool, ncclGinCounter_t, ncclCoopAny,
+              bool, ncclGinDescriptorSmem *, cuda::thread_scope, cuda::thread_scope, uint32_t)
+{
+    nccl::utility::refuseGin("ncclGinPut_v2");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void
+ncclGinPutValue(ncclGin_C *, ncclTeam, int, ncclWindow_t, size_t, uint64_t, size_t, bool,
+                ncclGinSignal_t, ncclGinSignalOp_t, uint64_t, ncclCoopAny, bool,
+                ncclGinDescriptorSmem *, cuda::thread_scope, cuda::thread_scope)
+{
+    nccl::utility::refuseGin("ncclGinPutValue");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void
+ncclGinPutValue_v2(ncclGin_C *, ncclTeam, int, ncclWindow_t, size_t, uint64_t, size_t, bool,
+                   ncclGinSignal_t, ncclGinSignalOp_t, uint64_t, ncclCoopAny, bool,
+                   ncclGinDescriptorSmem *, cuda::thread_scope, cuda::thread_scope, uint32_t)
+{
+    nccl::utility::refuseGin("ncclGinPutValue_v2");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void ncclGinSignal(ncclGin_C *, ncclTeam, int, bool,
+                                                       ncclGinSignal_t, ncclGinSignalOp_t, uint64_t,
+                                                       ncclCoopAny, bool, ncclGinDescriptorSmem *,
+                                                       cuda::thread_scope, cuda::thread_scope)
+{
+    nccl::utility::refuseGin("ncclGinSignal");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void
+ncclGinSignal_v2(ncclGin_C *, ncclTeam, int, bool, ncclGinSignal_t, ncclGinSignalOp_t, uint64_t,
+                 ncclCoopAny, bool, ncclGinDescriptorSmem *, cuda::thread_scope, cuda::thread_scope,
+                 uint32_t)
+{
+    nccl::utility::refuseGin("ncclGinSignal_v2");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void ncclGinFlush(ncclGin_C *, ncclCoopAny, cuda::memory_order)
+{
+    nccl::utility::refuseGin("ncclGinFlush");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE uint64_t ncclGinReadCounter(ncclGin_C *, ncclGinCounter_t, int,
+                                                                cuda::memory_order)
+{
+    nccl::utility::refuseGin("ncclGinReadCounter");
+    return 0;
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void
+ncclGinWaitCounter(ncclGin_C *, ncclCoopAny, ncclGinCounter_t, uint64_t, int, cuda::memory_order)
+{
+    nccl::utility::refuseGin("ncclGinWaitCounter");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE uint64_t ncclGinReadSignal(ncclGin_C *, ncclGinSignal_t, int,
+                                                               cuda::memory_order)
+{
+    nccl::utility::refuseGin("ncclGinReadSignal");
+    return 0;
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void
+ncclGinWaitSignal(ncclGin_C *, ncclCoopAny, ncclGinSignal_t, uint64_t, int, cuda::memory_order)
+{
+    nccl::utility::refuseGin("ncclGinWaitSignal");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void ncclGinResetCounter(ncclGin_C *, ncclGinCounter_t)
+{
+    nccl::utility::refuseGin("ncclGinResetCounter");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE void ncclGinResetSignal(ncclGin_C *, ncclGinSignal_t)
+{
+    nccl::utility::refuseGin("ncclGinResetSignal");
+}
+NCCL_IR_EXTERN_C NCCL_DEVICE_INLINE uint64_t *ncclGinGetSignalShadowPtr(ncclGin_C *,
+                                                                        ncclGinSignal_t)
+{
+    nccl::utility::refuseGin("ncclGinGetSignalShadowPtr");
+    return nullptr;
+}
 
 // ---- The barrier over the network
 // -----------------------------------------------------------------------------------------------
-#define NCCL_NOT_IMPLEMENTED_BARRIER(...)                                                          \
-    template <typename Coop>                                                                       \
-    NCCL_DEVICE_INLINE ncclGinBarrierSession<Coop>::ncclGinBarrierSession(__VA_ARGS__)             \
-    {                                                                                              \
-        NCCL_NOT_IMPLEMENTED(Coop, "ncclGinBarrierSession");                                       \
+// A barrier of one rank is met; others need the network.
+template <typename Coop>
+NCCL_DEVICE_INLINE
+ncclGinBarrierSession<Coop>::ncclGinBarrierSession(Coop coop, ncclGin, ncclTeam team,
+                                                   ncclGinBarrierHandle, uint32_t)
+    : coop(coop)
+{
+    if (team.nRanks != 1) {
+        nccl::utility::refuseGin("ncclGinBarrierSession of more than one rank");
     }
-NCCL_NOT_IMPLEMENTED_BARRIER(Coop, ncclGin, ncclTeam, ncclGinBarrierHandle, uint32_t)
-NCCL_NOT_IMPLEMENTED_BARRIER(Coop, ncclGin, ncclTeamTagRail, uint32_t)
-NCCL_NOT_IMPLEMENTED_BARRIER(Coop, ncclGin, ncclTeamTagWorld, uint32_t)
-NCCL_NOT_IMPLEMENTED_BARRIER(Coop, ncclGinAllContexts, ncclTeam, ncclGinBarrierHandle, uint32_t)
-NCCL_NOT_IMPLEMENTED_BARRIER(Coop, ncclGinAllContexts, ncclTeamTagRail, uint32_t)
-NCCL_NOT_IMPLEMENTED_BARRIER(Coop, ncclGinAllContexts, ncclTeamTagWorld, uint32_t)
-#undef NCCL_NOT_IMPLEMENTED_BARRIER
+}
+template <typename Coop>
+NCCL_DEVICE_INLINE ncclGinBarrierSession<Coop>::ncclGinBarrierSession(Coop coop, ncclGin gin,
+                                                                      ncclTeamTagRail,
+                                                                      uint32_t index)
+    : ncclGinBarrierSession(coop, gin, ncclTeamRail(gin.comm), gin.comm.railGinBarrier, index)
+{
+}
+template <typename Coop>
+NCCL_DEVICE_INLINE ncclGinBarrierSession<Coop>::ncclGinBarrierSession(Coop coop, ncclGin gin,
+                                                                      ncclTeamTagWorld,
+                                                                      uint32_t index)
+    : ncclGinBarrierSession(coop, gin, ncclTeamWorld(gin.comm), gin.comm.worldGinBarrier, index)
+{
+}
+template <typename Coop>
+NCCL_DEVICE_INLINE
+ncclGinBarrierSession<Coop>::ncclGinBarrierSession(Coop coop, ncclGinAllContexts contexts,
+                                                   ncclTeam team, ncclGinBarrierHandle handle,
+                                                   uint32_t index)
+    : ncclGinBarrierSession(coop, ncclGin(contexts.comm, 0), team, handle, index)
+{
+}
+template <typename Coop>
+NCCL_DEVICE_INLINE
+ncclGinBarrierSession<Coop>::ncclGinBarrierSession(Coop coop, ncclGinAllContexts contexts,
+                                                   ncclTeamTagRail tag, uint32_t index)
+    : ncclGinBarrierSession(coop, ncclGin(contexts.comm, 0), tag, index)
+{
+}
+template <typename Coop>
+NCCL_DEVICE_INLINE
+ncclGinBarrierSession<Coop>::ncclGinBarrierSession(Coop coop, ncclGinAllContexts contexts,
+                                                   ncclTeamTagWorld tag, uint32_t index)
+    : ncclGinBarrierSession(coop, ncclGin(contexts.comm, 0), tag, index)
+{
+}
 
 template <typename Coop> NCCL_DEVICE_INLINE ncclGinBarrierSession<Coop>::~ncclGinBarrierSession() {}
 template <typename Coop>
 NCCL_DEVICE_INLINE void ncclGinBarrierSession<Coop>::sync(Coop, cuda::memory_order,
                                                           ncclGinFenceLevel)
 {
-    NCCL_NOT_IMPLEMENTED(Coop, "ncclGinBarrierSession::sync");
+    coop.sync();
 }
 template <typename Coop>
 NCCL_DEVICE_INLINE ncclResult_t ncclGinBarrierSession<Coop>::sync(Coop, cuda::memory_order,
                                                                   ncclGinFenceLevel, uint64_t)
 {
-    NCCL_NOT_IMPLEMENTED(Coop, "ncclGinBarrierSession::sync");
-    return ncclInvalidUsage;
+    coop.sync();
+    return ncclSuccess;
 }
+#undef NCCL_NOT_IMPLEMENTED_GIN
 #endif
 
 #endif

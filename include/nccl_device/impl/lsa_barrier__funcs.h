@@ -7,6 +7,42 @@
 #include "core__funcs.h"
 
 #if NCCL_CHECK_CUDACC
+namespace nccl
+{
+namespace utility
+{
+// Whether `late` is set in any thread of the group; the same answer in all. Groups that have no way
+// of their own (ncclCoopAny, types of the user) agree through `word`.
+template <typename Coop> NCCL_DEVICE_INLINE bool anyLate(Coop coop, bool late, uint32_t *word)
+{
+    cuda::atomic_ref<uint32_t, cuda::thread_scope_device> shared(*word);
+    coop.sync();
+    if (coop.thread_rank() == 0) {
+        shared.store(0, cuda::memory_order_relaxed);
+    }
+    coop.sync();
+    if (late) {
+        shared.store(1, cuda::memory_order_relaxed);
+    }
+    coop.sync();
+    return shared.load(cuda::memory_order_relaxed) != 0;
+}
+template <int nThreads>
+NCCL_DEVICE_INLINE bool anyLate(ncclCoopTile<nThreads> coop, bool late, uint32_t *)
+{
+    return coopAny(coop, late);
+}
+NCCL_DEVICE_INLINE bool anyLate(ncclCoopLanes coop, bool late, uint32_t *)
+{
+    return coopAny(coop, late);
+}
+NCCL_DEVICE_INLINE bool anyLate(ncclCoopCta coop, bool late, uint32_t *)
+{
+    return coopAny(coop, late);
+}
+} // namespace utility
+} // namespace nccl
+
 template <typename Coop>
 NCCL_DEVICE_INLINE uint32_t *ncclLsaBarrierSession_internal<Coop>::stateWord(int rank,
                                                                              int word) const
@@ -129,7 +165,7 @@ NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::waitAll(cuda::memo
         }
     }
     if (withTimeout) {
-        late = nccl::utility::coopAny(coop, late);
+        late = nccl::utility::anyLate(coop, late, stateWord(team.rank, NCCL_LSA_BARRIER_LATE));
     }
     coop.sync();
     if (!late) {

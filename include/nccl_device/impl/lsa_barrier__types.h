@@ -4,6 +4,7 @@
 //   2      rounds done with stores
 //   3      the block that uses it, plus one
 //   4, 5   multicast arrivals of even rounds, of odd rounds
+//   6      whether a thread of the group ran out of time
 //   8 + r  the round that team rank r has announced by a store
 // A multicast add reaches the members one after the other, so a member that is quick may add for
 // the next round where an add for this one has yet to arrive. Two counters in turn keep them apart:
@@ -25,6 +26,7 @@ enum {
     NCCL_LSA_BARRIER_ROUNDS = 2,
     NCCL_LSA_BARRIER_OWNER = 3,
     NCCL_LSA_BARRIER_MULTICAST_INBOX = 4,
+    NCCL_LSA_BARRIER_LATE = 6,
     NCCL_LSA_BARRIER_INBOX = 8,
 };
 

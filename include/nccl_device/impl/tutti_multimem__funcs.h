@@ -16,14 +16,14 @@ namespace utility
 #define TUTTI_MULTIMEM_PACKED(function, instruction, type)                                         \
     NCCL_DEVICE_INLINE void function(uint32_t *value, const char *address, SizeTag<1>)             \
     {                                                                                              \
-        asm volatile("multimem.ld_reduce.relaxed.sys.global.add" instruction type " %0, [%1];"     \
+        asm volatile("multimem.ld_reduce.relaxed.sys.global." instruction type " %0, [%1];"        \
                      : "=r"(value[0])                                                              \
                      : "l"(address)                                                                \
                      : "memory");                                                                  \
     }                                                                                              \
     NCCL_DEVICE_INLINE void function(uint32_t *value, const char *address, SizeTag<2>)             \
     {                                                                                              \
-        asm volatile("multimem.ld_reduce.relaxed.sys.global.add" instruction ".v2" type            \
+        asm volatile("multimem.ld_reduce.relaxed.sys.global." instruction ".v2" type               \
                      " {%0, %1}, [%2];"                                                            \
                      : "=r"(value[0]), "=r"(value[1])                                              \
                      : "l"(address)                                                                \
@@ -31,7 +31,7 @@ namespace utility
     }                                                                                              \
     NCCL_DEVICE_INLINE void function(uint32_t *value, const char *address, SizeTag<4>)             \
     {                                                                                              \
-        asm volatile("multimem.ld_reduce.relaxed.sys.global.add" instruction ".v4" type            \
+        asm volatile("multimem.ld_reduce.relaxed.sys.global." instruction ".v4" type               \
                      " {%0, %1, %2, %3}, [%4];"                                                    \
                      : "=r"(value[0]), "=r"(value[1]), "=r"(value[2]), "=r"(value[3])              \
                      : "l"(address)                                                                \
@@ -41,13 +41,12 @@ namespace utility
 template <int words> struct SizeTag {
 };
 
-TUTTI_MULTIMEM_PACKED(multimemSumHalf, ".acc::f32", ".f16x2")
-TUTTI_MULTIMEM_PACKED(multimemSumBfloat16, ".acc::f32", ".bf16x2")
+TUTTI_MULTIMEM_PACKED(multimemSumHalf, "add.acc::f32", ".f16x2")
+TUTTI_MULTIMEM_PACKED(multimemSumBfloat16, "add.acc::f32", ".bf16x2")
 #if TUTTI_MULTIMEM_FP8 && defined(__CUDA_ARCH__)
-TUTTI_MULTIMEM_PACKED(multimemSumE4m3, ".acc::f16", ".e4m3x4")
-TUTTI_MULTIMEM_PACKED(multimemSumE5m2, ".acc::f16", ".e5m2x4")
+TUTTI_MULTIMEM_PACKED(multimemSumE4m3, "add.acc::f16", ".e4m3x4")
+TUTTI_MULTIMEM_PACKED(multimemSumE5m2, "add.acc::f16", ".e5m2x4")
 #endif
-#undef TUTTI_MULTIMEM_PACKED
 
 NCCL_DEVICE_INLINE void multimemSumFloat(uint32_t *value, const char *address, SizeTag<1>)
 {
