@@ -1,7 +1,7 @@
 // The row kernels' source, compiled once per instruction set: the including file sets
-// TT_VECTOR_BYTES and VARIANT, and defines vector_usable, widen, narrow, half_widen, half_narrow,
-// stream_floats and stream_shorts before. Vectors are the compiler's own vector types, so the
-// operations and their order are those of the portable variant by construction.
+// TT_VECTOR_BYTES and VARIANT, and includes rmsnorm_vectors.h before. Vectors are the compiler's
+// own vector types, so the operations and their order are those of the portable variant by
+// construction.
 // SPDX-License-Identifier: Apache-2.0
 
 #include <stdint.h>
@@ -42,19 +42,6 @@ INLINE vector_short load_shorts(const void *from)
 INLINE void store_shorts(void *to, vector_short value)
 {
     memcpy(to, &value, sizeof value);
-}
-
-INLINE vector_float bfloat16_widen(vector_short value)
-{
-    return (vector_float)(widen(value) << 16);
-}
-
-INLINE vector_short bfloat16_narrow(vector_float value)
-{
-    vector_int bits = (vector_int)value;
-    vector_int nan = is_nan(value);
-    vector_int rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    return narrow((rounded & ~nan & 0xffff) | (nan & 0x7fff));
 }
 
 #define float32_load(from)         load_floats(from)

@@ -1,18 +1,11 @@
-// The vector types of the row kernels, of TT_VECTOR_BYTES bytes. Private to the rmsnorm_*.c files.
+// What the row kernels need beyond reduce/vectors.h. Private to the rmsnorm_*.c files.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_EXEC_CPU_RMSNORM_VECTORS_H
 #define TT_EXEC_CPU_RMSNORM_VECTORS_H
 
 #include "exec/cpu/rmsnorm_rows.h"
 #include "reduce/half.h"
-
-#include <stdint.h>
-
-#define INLINE static inline __attribute__((always_inline))
-
-typedef float vector_float __attribute__((vector_size(TT_VECTOR_BYTES)));
-typedef int32_t vector_int __attribute__((vector_size(TT_VECTOR_BYTES)));
-typedef uint16_t vector_short __attribute__((vector_size(TT_VECTOR_BYTES / 2)));
+#include "reduce/vectors.h"
 
 // PICK(a, b, EVEN) and PICK(a, b, ODD): the even and the odd elements of two vectors.
 #if TT_VECTOR_BYTES == 64
@@ -30,11 +23,5 @@ typedef uint16_t vector_short __attribute__((vector_size(TT_VECTOR_BYTES / 2)));
 #else
 #define PICK(a, b, ...) __builtin_shuffle(a, b, (vector_int){__VA_ARGS__})
 #endif
-
-// All ones where not a number.
-INLINE vector_int is_nan(vector_float value)
-{
-    return ((vector_int)value & 0x7fffffff) > 0x7f800000;
-}
 
 #endif

@@ -1,0 +1,108 @@
+// Chooses among the element kernels and cuts a reduction into blocks where it has several outputs.
+// SPDX-License-Identifier: Apache-2.0
+#include "reduce/reduce.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+enum {
+    BLOCK = 1024, // elements between reduction and stores: at most 8 KiB, in the first cache
+    LINE = 64,
+};
+
+extern const struct tt_reduce_variant tt_reduce_portable;
+#ifdef TT_REDUCE_X86
+extern const struct tt_reduce_variant tt_reduce_avx2, tt_reduce_avx512;
+#endif
+
+const struct tt_reduce_variant *const tt_reduce_variants[] = {
+#ifdef TT_REDUCE_X86
+    &tt_reduce_avx512,
+    &tt_reduce_avx2,
+#endif
+    &tt_reduce_portable,
+    NULL,
+};
+
+const struct tt_reduce_variant *tt_reduce_variant(void)
+{
+    // Any thread may fill it, always with the same value.
+    static _Atomic(const struct tt_reduce_variant *) chosen;
+    const struct tt_reduce_variant *variant = atomic_load_explicit(&chosen, memory_order_relaxed);
+    if (variant == NULL) {
+        variant = &tt_reduce_portable;
+        for (size_t i = 0; tt_reduce_variants[i] != NULL; i++) {
+            if (tt_reduce_variants[i]->usable()) {
+                variant = tt_reduce_variants[i];
+                break;
+            }
+        }
+        atomic_store_explicit(&chosen, variant, memory_order_relaxed);
+    }
+    return variant;
+}
+
+size_t tt_type_bytes(ncclDataType_t type)
+{
+    static const unsigned char bytes[TT_REDUCE_TYPES] = {
+        [ncclInt8] = 1,    [ncclUint8] = 1,    [ncclInt32] = 4,      [ncclUint32] = 4,
+        [ncclInt64] = 8,   [ncclUint64] = 8,   [ncclFloat16] = 2,    [ncclFloat32] = 4,
+        [ncclFloat64] = 8, [ncclBfloat16] = 2, [ncclFloat8e4m3] = 1, [ncclFloat8e5m2] = 1};
+    return (unsigned)type < TT_REDUCE_TYPES ? bytes[type] : 0;
+}
+
+void tt_reduce_fence(void)
+{
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
+}
+
+// The block goes to one output: whole lines past the caches, the rest as it comes.
+static void stream_block(const struct tt_reduce_variant *variant, char *to, const char *from,
+                         size_t bytes)
+{
+    size_t head = (size_t)(-(uintptr_t)to % LINE);
+    head = head < bytes ? head : bytes;
+    size_t lines = (bytes - head) / LINE, done = head + lines * LINE;
+    memcpy(to, from, head);
+    variant->stream(to + head, from + head, lines);
+    memcpy(to + done, from + done, bytes - done);
+}
+
+void tt_reduce_with(const struct tt_reduce_variant *variant, const struct tt_reduction *reduction,
+                    const struct tt_reduce_places *places, size_t count, bool stream)
+{
+    tt_reduce_function *function = variant->function[reduction->type][reduction->op];
+    if (places->outs == 1 && !stream) {
+        function(places->out[0], places->in, places->ins, 0, count, reduction);
+        return;
+    }
+    _Alignas(LINE) char block[BLOCK * sizeof(double)];
+    size_t element = tt_type_bytes(reduction->type);
+    // A first block that ends where the first output's lines begin, then whole lines.
+    size_t take = (size_t)(-(uintptr_t)places->out[0] % LINE) / element;
+    take = take == 0 ? BLOCK : take;
+    for (size_t done = 0; done < count; done += take, take = BLOCK) {
+        take = take < count - done ? take : count - done;
+        size_t offset = done * element, bytes = take * element;
+        function(block, places->in, places->ins, offset, take, reduction);
+        for (int i = 0; i < places->outs; i++) {
+            char *to = (char *)places->out[i] + offset;
+            if (stream) {
+                stream_block(variant, to, block, bytes);
+            } else {
+                memcpy(to, block, bytes);
+            }
+        }
+    }
+}
+
+void tt_reduce(const struct tt_reduction *reduction, const struct tt_reduce_places *places,
+               size_t count, bool stream)
+{
+    tt_reduce_with(tt_reduce_variant(), reduction, places, count, stream);
+}
