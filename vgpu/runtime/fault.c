@@ -325,8 +325,23 @@ static void install(void)
     }
 }
 
+// The address sanitizer has found something, on this thread: says where that is in CUDA's terms.
+static void say_place(const char *report)
+{
+    const struct vgpu_thread *thread = vgpu_current_thread;
+    (void)report;
+    if (thread) {
+        char place[PLACE_BYTES];
+        describe_place(place, sizeof(place), thread->block->launch, thread->block, thread);
+        vgpu_say("%s: the error above", place);
+    }
+}
+
 void vgpu_fault_prepare_process(void)
 {
+    if (__asan_set_error_report_callback) {
+        __asan_set_error_report_callback(say_place);
+    }
     if (vgpu_asan() || vgpu_tsan()) {
         return;
     }

@@ -198,7 +198,7 @@ static bool make_fiber(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
 
 struct vgpu_stack *vgpu_stack_take(struct vgpu_stack_pool *pool, int class)
 {
-    if (vgpu_tsan() && pool->free[class] <= TSAN_SPARE) {
+    if (vgpu_tsan() && pool->free[class] <= TSAN_SPARE && !pool->cold[class]) {
         (void)add_slab(pool, class); // without it races may go unseen
     }
     bool cold = !pool->first[class] && pool->cold[class];

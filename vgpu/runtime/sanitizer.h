@@ -19,9 +19,11 @@ extern void *__tsan_get_current_fiber(void) VGPU_IF_PRESENT;
 extern void *__tsan_create_fiber(unsigned flags) VGPU_IF_PRESENT;
 extern void __tsan_destroy_fiber(void *fiber) VGPU_IF_PRESENT;
 extern void __tsan_switch_to_fiber(void *fiber, unsigned flags) VGPU_IF_PRESENT;
+extern void __tsan_set_fiber_name(void *fiber, const char *name) VGPU_IF_PRESENT; // copied
 extern void __asan_poison_memory_region(const volatile void *address, size_t bytes) VGPU_IF_PRESENT;
 extern void __asan_unpoison_memory_region(const volatile void *address,
                                           size_t bytes) VGPU_IF_PRESENT;
+extern void __asan_set_error_report_callback(void (*callback)(const char *text)) VGPU_IF_PRESENT;
 extern void __lsan_register_root_region(const void *address, size_t bytes) VGPU_IF_PRESENT;
 extern void __sanitizer_start_switch_fiber(void **fake_stack, const void *bottom,
                                            size_t bytes) VGPU_IF_PRESENT;
