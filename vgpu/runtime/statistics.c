@@ -15,11 +15,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum field { IN, OUT, LOCAL, MULTIMEM_LOADS, MULTIMEM_STORES, FIELD_COUNT };
+// Bytes first; MESSAGES further on the messages that carried them.
+enum field {
+    IN,
+    OUT,
+    LOCAL,
+    MULTIMEM_LOADS,
+    MULTIMEM_STORES,
+    MESSAGES,
+    FIELD_COUNT = MESSAGES + 3
+};
+enum link_field { LINK_BYTES, LINK_MESSAGES, LINK_FIELD_COUNT };
 
 struct totals {
     uint64_t field[FIELD_COUNT][VGPU_MAX_DEVICES];
-    uint64_t link[VGPU_MAX_DEVICES][VGPU_MAX_DEVICES];
+    uint64_t link[LINK_FIELD_COUNT][VGPU_MAX_DEVICES][VGPU_MAX_DEVICES];
     uint64_t barriers[VGPU_MAX_DEVICES], launches[VGPU_MAX_DEVICES]; // the scheduler's
 };
 
@@ -27,7 +37,7 @@ struct totals {
 struct table {
     struct table *next;
     _Atomic uint64_t field[FIELD_COUNT][VGPU_MAX_DEVICES];
-    _Atomic uint64_t link[VGPU_MAX_DEVICES][VGPU_MAX_DEVICES];
+    _Atomic uint64_t link[LINK_FIELD_COUNT][VGPU_MAX_DEVICES][VGPU_MAX_DEVICES];
 };
 
 bool vgpu_counting;
@@ -65,24 +75,37 @@ static bool valid(int device)
     return device >= 0 && device < VGPU_MAX_DEVICES;
 }
 
+// One message of `bytes` at a device's port, IN, OUT or LOCAL.
+static void add_port(struct table *table, enum field field, int device, uint64_t bytes)
+{
+    add(&table->field[field][device], bytes);
+    add(&table->field[MESSAGES + field][device], 1);
+}
+
+static void add_link(struct table *table, int from, int to, uint64_t bytes)
+{
+    add(&table->link[LINK_BYTES][from][to], bytes);
+    add(&table->link[LINK_MESSAGES][from][to], 1);
+}
+
 // `bytes` went from one device's memory to another's port (-1: a device that is not visible here).
 static void count_move(int from, int to, uint64_t bytes)
 {
     struct table *table = my_table();
     if (from == to) {
         if (valid(from)) {
-            add(&table->field[LOCAL][from], bytes);
+            add_port(table, LOCAL, from, bytes);
         }
         return;
     }
     if (valid(from)) {
-        add(&table->field[OUT][from], bytes);
+        add_port(table, OUT, from, bytes);
     }
     if (valid(to)) {
-        add(&table->field[IN][to], bytes);
+        add_port(table, IN, to, bytes);
     }
     if (valid(from) && valid(to)) {
-        add(&table->link[from][to], bytes);
+        add_link(table, from, to, bytes);
     }
 }
 
@@ -170,10 +193,10 @@ void vgpu_count_multimem(const struct vgpu_multimem_range *range, size_t bytes, 
         if (!valid(owner[i])) {
             continue;
         }
-        add(&table->field[is_load ? OUT : IN][owner[i]], bytes);
-        add(is_load ? &table->link[owner[i]][self] : &table->link[self][owner[i]], bytes);
+        add_port(table, is_load ? OUT : IN, owner[i], bytes);
+        add_link(table, is_load ? owner[i] : self, is_load ? self : owner[i], bytes);
     }
-    add(&table->field[is_load ? IN : OUT][self], bytes);
+    add_port(table, is_load ? IN : OUT, self, bytes);
     add(&table->field[is_load ? MULTIMEM_LOADS : MULTIMEM_STORES][self], 1);
 }
 
@@ -191,9 +214,11 @@ static void sum(struct totals *totals)
             for (int f = 0; f < FIELD_COUNT; f++) {
                 totals->field[f][d] += atomic_load_explicit(&t->field[f][d], memory_order_relaxed);
             }
-            for (int p = 0; p < VGPU_MAX_DEVICES; p++) {
-                totals->link[d][p] += atomic_load_explicit(&t->link[d][p], memory_order_relaxed);
-            }
+        }
+        const _Atomic uint64_t *link = &t->link[0][0][0];
+        uint64_t *total = &totals->link[0][0][0];
+        for (size_t i = 0; i < sizeof(totals->link) / sizeof(*total); i++) {
+            total[i] += atomic_load_explicit(&link[i], memory_order_relaxed);
         }
     }
 }
@@ -235,6 +260,9 @@ int vgpuStatsRead(struct vgpu_device_stats *stats, int count)
             .multimem_stores = value[MULTIMEM_STORES],
             .barriers = now.barriers[d] - start.barriers[d],
             .launches = now.launches[d] - start.launches[d],
+            .messages_in = value[MESSAGES + IN],
+            .messages_out = value[MESSAGES + OUT],
+            .messages_local = value[MESSAGES + LOCAL],
         };
         stats[d] = one;
     }
@@ -242,47 +270,27 @@ int vgpuStatsRead(struct vgpu_device_stats *stats, int count)
     return devices;
 }
 
-uint64_t vgpuStatsLink(int from, int to)
+static uint64_t read_link(enum link_field field, int from, int to)
 {
     if (!valid(from) || !valid(to)) {
         return 0;
     }
-    uint64_t bytes = 0;
+    uint64_t value = 0;
     pthread_mutex_lock(&lock);
     for (struct table *t = atomic_load(&tables); t; t = t->next) {
-        bytes += atomic_load_explicit(&t->link[from][to], memory_order_relaxed);
+        value += atomic_load_explicit(&t->link[field][from][to], memory_order_relaxed);
     }
-    bytes -= start.link[from][to];
+    value -= start.link[field][from][to];
     pthread_mutex_unlock(&lock);
-    return bytes;
+    return value;
 }
 
-// ---- VGPU_STATS=1 ------------------------------------------------------------------------------
-
-__attribute__((constructor)) static void start_if_asked(void)
+uint64_t vgpuStatsLink(int from, int to)
 {
-    const char *text = getenv("VGPU_STATS"); // NOLINT(concurrency-mt-unsafe)
-    if (text && strcmp(text, "1") == 0) {
-        vgpuStatsStart();
-    }
+    return read_link(LINK_BYTES, from, to);
 }
 
-__attribute__((destructor)) static void print_if_asked(void)
+uint64_t vgpuStatsLinkMessages(int from, int to)
 {
-    const char *text = getenv("VGPU_STATS"); // NOLINT(concurrency-mt-unsafe)
-    if (!text || strcmp(text, "1") != 0) {
-        return;
-    }
-    struct vgpu_device_stats stats[VGPU_MAX_DEVICES];
-    int count = vgpuStatsRead(stats, VGPU_MAX_DEVICES);
-    (void)fprintf(stderr, "device       bytes in      bytes out    bytes local multimem loads "
-                          "multimem stores     barriers  launches\n");
-    for (int i = 0; i < count; i++) {
-        (void)fprintf(stderr, "%6d %14llu %14llu %14llu %14llu %15llu %12llu %9llu\n", i,
-                      (unsigned long long)stats[i].bytes_in, (unsigned long long)stats[i].bytes_out,
-                      (unsigned long long)stats[i].bytes_local,
-                      (unsigned long long)stats[i].multimem_loads,
-                      (unsigned long long)stats[i].multimem_stores,
-                      (unsigned long long)stats[i].barriers, (unsigned long long)stats[i].launches);
-    }
+    return read_link(LINK_MESSAGES, from, to);
 }

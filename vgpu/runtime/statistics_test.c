@@ -71,6 +71,16 @@ static void hooks_count_in_kernels(void)
     EXPECT_EQ(vgpuStatsLink(1, 0), 10 * 20);
     EXPECT_EQ(vgpuStatsLink(0, 1), 10 * 106);
     EXPECT_EQ(vgpuStatsLink(0, 2), 0);
+    // From device 1: the 16 bytes and the atomic's reading. To it: 2, 100 and the atomic's writing.
+    EXPECT_EQ(stats[0].messages_in, 10 * 2);
+    EXPECT_EQ(stats[0].messages_out, 10 * 3);
+    EXPECT_EQ(stats[0].messages_local, 10 * 3);
+    EXPECT_EQ(stats[1].messages_in, 10 * 3);
+    EXPECT_EQ(stats[1].messages_out, 10 * 2);
+    EXPECT_EQ(vgpuStatsLinkMessages(1, 0), 10 * 2);
+    EXPECT_EQ(vgpuStatsLinkMessages(0, 1), 10 * 3);
+    EXPECT_EQ(vgpuStatsLinkMessages(2, 1), 0);
+    EXPECT_EQ(vgpuStatsLinkMessages(-1, 64), 0);
     EXPECT_EQ(stats[0].launches, 1);
     EXPECT_EQ(*(uint32_t *)memory[1], 50); // the atomics were carried out
 }
@@ -95,9 +105,15 @@ static void native_blocks_report(void)
     EXPECT_EQ(stats[2].bytes_in, 100 * 1000);
     EXPECT_EQ(stats[2].bytes_out, 100 * 24);
     EXPECT_EQ(stats[2].bytes_local, 100 * 7);
+    EXPECT_EQ(stats[2].messages_in, 100);
+    EXPECT_EQ(stats[2].messages_out, 100);
+    EXPECT_EQ(stats[2].messages_local, 100);
+    EXPECT_EQ(vgpuStatsLinkMessages(1, 2), 100);
     vgpuStatsStart(); // from zero again
     vgpuStatsRead(stats, VGPU_MAX_DEVICES);
     EXPECT_EQ(stats[2].bytes_in, 0);
+    EXPECT_EQ(stats[2].messages_in, 0);
+    EXPECT_EQ(vgpuStatsLinkMessages(1, 2), 0);
     vgpuStatsStop();
     EXPECT_CUDA(vgpuLaunchNative("reporting", reporting, &job, sizeof(job), 100, 0));
     EXPECT_CUDA(cudaDeviceSynchronize());
@@ -119,6 +135,10 @@ static void copies(void)
     EXPECT_EQ(stats[1].bytes_in, 500);
     EXPECT_EQ(stats[0].bytes_local, 300);
     EXPECT_EQ(stats[0].bytes_in, 0);
+    EXPECT_EQ(stats[0].messages_out, 1);
+    EXPECT_EQ(stats[1].messages_in, 1);
+    EXPECT_EQ(stats[0].messages_local, 1);
+    EXPECT_EQ(vgpuStatsLinkMessages(0, 1), 1);
 }
 
 // ---- Multimem ----------------------------------------------------------------------------------
@@ -171,6 +191,13 @@ static void multimem_counts_all_members(void)
     EXPECT_EQ(stats[0].bytes_out, 10 * (16 + 4));
     EXPECT_EQ(stats[2].bytes_out, 10 * 16);
     EXPECT_EQ(stats[2].bytes_in, 10 * 4);
+    EXPECT_EQ(stats[0].messages_in, 10 * 2);
+    EXPECT_EQ(stats[2].messages_out, 10);
+    EXPECT_EQ(stats[2].messages_in, 10);
+    EXPECT_EQ(vgpuStatsLink(2, 0), 10 * 16);
+    EXPECT_EQ(vgpuStatsLinkMessages(2, 0), 10);
+    EXPECT_EQ(vgpuStatsLinkMessages(0, 2), 10);
+    EXPECT_EQ(vgpuStatsLinkMessages(0, 0), 20);
     EXPECT_EQ(cuMemUnmap(alias, PIECE), CUDA_SUCCESS);
     EXPECT_EQ(cuMemAddressFree(alias, PIECE), CUDA_SUCCESS);
     EXPECT_EQ(cuMemRelease(object), CUDA_SUCCESS);

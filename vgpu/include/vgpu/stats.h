@@ -1,6 +1,10 @@
-// Counts of what moved, exact: bytes per link and direction, multimem operations, barriers.
-// Plain loads and stores are counted in code compiled with `tutticc --count`; native code reports
-// with vgpuCountTransfer.
+// Counts of what moved, exact: bytes and messages per link and direction, multimem operations,
+// barriers, launches. Plain loads and stores are counted in code compiled with `tutticc --count`;
+// native code reports with vgpuCountTransfer.
+//
+// A message is one operation that moves bytes from one device to another: one load or store (an
+// atomic operation that reads and writes is two), one copy by cudaMemcpy or its relatives, one
+// multimem load or store, one call of vgpuCountTransfer. Messages are counted wherever bytes are.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_STATS_H
 #define VGPU_STATS_H
@@ -14,7 +18,7 @@ extern "C" {
 
 enum { VGPU_MAX_DEVICES = 64 };
 
-// Traffic of one device's port in this process's view. Bytes that stay on a device are in `local`.
+// Traffic of one device's port in this process's view. What stays on a device is in `local`.
 // A load from device p by device d adds to in[d] and out[p]; a store from d to p to out[d] and
 // in[p]. A multimem load of B bytes over m members adds B to out of each member and B to in of the
 // loader (the switch adds); a multimem store adds B to out of the storer and B to in of each
@@ -27,10 +31,13 @@ struct vgpu_device_stats {
     uint64_t multimem_stores;
     uint64_t barriers; // __syncthreads and named barriers, one per block and meeting
     uint64_t launches;
+    uint64_t messages_in; // these since 0.2
+    uint64_t messages_out;
+    uint64_t messages_local;
 };
 
-// Starts (or stops) counting from zero. VGPU_STATS=1 in the environment starts it at load and
-// prints a table at exit.
+// Starts (or stops) counting from zero. VGPU_STATS in the environment starts it at load: with `1`
+// tables are printed at exit, with `json:FILE` they are written there (`%p`: the process id).
 void vgpuStatsStart(void);
 void vgpuStatsStop(void);
 // Fills stats[0..count-1] by device number as CUDA numbers them; returns the number of devices.
@@ -39,6 +46,8 @@ int vgpuStatsRead(struct vgpu_device_stats *stats, int count);
 // multimem access appears as one transfer between its device and each member (that device's own
 // copy included), though the ports carry it once.
 uint64_t vgpuStatsLink(int from, int to);
+// The messages that carried those bytes. Since 0.2.
+uint64_t vgpuStatsLinkMessages(int from, int to);
 // For native code: `bytes` at `address` (memory of any device) were read (or written) by the
 // running block's device.
 void vgpuCountTransfer(const void *address, size_t bytes, int is_store);
