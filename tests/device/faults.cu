@@ -17,9 +17,68 @@ enum mistake {
     BARRIER_INDEX,
     BARRIER_SHARED,
     PLAIN_ACCESS_TO_MULTICAST,
+    GIN_PUT,
+    GIN_BARRIER,
+    GIN_C_FLUSH,
+    NO_LSA_PART,
+    NO_GIN_PART,
+    LL_BLOCK,
+    LL_SLOT,
+    LL_PEER,
+    LL_COUNT,
+    LL_INSIDE_EPOCH,
+    SPAN_THREAD,
+    TEAM_LOAD_BEYOND,
+    TEAM_STORE_UNALIGNED,
+    RESOURCE_BEYOND,
 };
 
-__global__ void make_mistake(mistake which, ncclWindow_t window, ncclDevComm comm, unsigned *out)
+// Uses of the exchange of small values: two blocks of eight slots, all of the session's.
+__device__ void mistake_with_values(mistake which, ncclDevComm const &comm, ncclLLA2AHandle handle)
+{
+    ncclCoopCta cta;
+    ncclLLA2ASession<ncclCoopCta> session(cta, comm, ncclTeamLsa(comm), handle,
+                                          which == LL_BLOCK ? 2 : 1, 4);
+    double got[4];
+    switch (which) {
+    case LL_SLOT:
+        session.send(0, 4, 1.0);
+        break;
+    case LL_PEER:
+        session.send(1, 0, 1.0);
+        break;
+    case LL_COUNT:
+        session.recvUnrolled<1, 4>(0, 5, 1, got);
+        break;
+    default:
+        session.send(0, 0, 1.0); // and no endEpoch
+        break;
+    }
+}
+
+// Uses of what needs a network.
+__device__ void mistake_with_gin(mistake which, ncclWindow_t window, ncclDevComm const &comm)
+{
+    ncclCoopCta cta;
+    ncclGin gin(comm, 0);
+    if (which == GIN_PUT) {
+        gin.put(ncclTeamWorld(comm), 0, window, 0, window, 8, 8);
+    } else if (which == GIN_C_FLUSH) {
+        ncclGin_C c(comm, NCCL_GIN_BACKEND_MASK_ALL, 0);
+        ncclGinFlush(&c, ncclCoopAny(cta), cuda::memory_order_acquire);
+    } else if (which == NO_LSA_PART) {
+        ncclBarrierSession<ncclCoopCta>(cta, ncclTeamTagRail(), gin, 0).lsaBarrier();
+    } else if (which == NO_GIN_PART) {
+        ncclBarrierSession<ncclCoopCta>(cta, ncclTeamTagLsa(), comm, 0).ginBarrier();
+    } else {
+        ncclTeam two = {2, 0, 1};
+        ncclGinBarrierSession<ncclCoopCta>(cta, gin, two, comm.railGinBarrier, 0)
+            .sync(cta, cuda::memory_order_acq_rel);
+    }
+}
+
+__global__ void make_mistake(mistake which, ncclWindow_t window, ncclDevComm comm,
+                             ncclLLA2AHandle handle, unsigned *out)
 {
     ncclCoopCta cta;
     void *address = ncclGetLocalPointer(window, 4096); // one past the end can be formed
@@ -56,6 +115,28 @@ __global__ void make_mistake(mistake which, ncclWindow_t window, ncclDevComm com
     }
     case PLAIN_ACCESS_TO_MULTICAST:
         *static_cast<int *>(ncclGetLsaMultimemPointer(window, 0, comm)) = 1;
+        break;
+    case SPAN_THREAD:
+        ncclCoopWarpSpan(1, 1, 0).sync();
+        break;
+    case TEAM_LOAD_BEYOND:
+        *out = tuttiMultimemLoadReduce<tuttiMax, uint8_t>(window, 4096, comm);
+        break;
+    case TEAM_STORE_UNALIGNED:
+        tuttiMultimemStore(window, 5, comm, (short)1);
+        break;
+    case RESOURCE_BEYOND:
+        address = ncclGetResourceBufferLsaPointer(comm, 1 << 20, 0);
+        break;
+    case GIN_PUT:
+    case GIN_BARRIER:
+    case GIN_C_FLUSH:
+    case NO_LSA_PART:
+    case NO_GIN_PART:
+        mistake_with_gin(which, window, comm);
+        break;
+    default:
+        mistake_with_values(which, comm, handle);
         break;
     }
     *out = (unsigned)(uintptr_t)address;
@@ -94,6 +175,11 @@ static void expect_fault(device_rank &me, mistake which, unsigned blocks, bool m
     ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
     needs.lsaBarrierCount = 2;
     needs.lsaMultimem = multimem;
+    needs.barrierCount = 1;
+    ncclLLA2AHandle handle;
+    ncclDevResourceRequirements_t buffer;
+    EXPECT_OK(ncclLLA2ACreateRequirement(2, 8, &handle, &buffer));
+    needs.resourceRequirementsList = &buffer;
     if (!open_window(me, 4096, &window) || !EXPECT_OK(ncclDevCommCreate(me.comm, &needs, &comm))) {
         return;
     }
@@ -102,7 +188,7 @@ static void expect_fault(device_rank &me, mistake which, unsigned blocks, bool m
     EXPECT_CUDA(cudaMemsetAsync(out, 0, sizeof *out, me.stream));
     capture said;
     said.begin();
-    make_mistake<<<blocks, 1, 0, me.stream>>>(which, window.handle, comm, out);
+    make_mistake<<<blocks, 1, 0, me.stream>>>(which, window.handle, comm, handle, out);
     cudaError_t got = cudaStreamSynchronize(me.stream);
     said.end();
     EXPECT_EQ(got, error);
@@ -140,6 +226,47 @@ template <mistake which, unsigned blocks, bool multimem> static void one(device_
                             "LSA barrier 1 of rank 0 is used by block");
     case PLAIN_ACCESS_TO_MULTICAST:
         return expect_fault(me, which, blocks, multimem, cudaErrorIllegalAddress, "");
+    case GIN_PUT:
+        return expect_fault(me, which, blocks, multimem, cudaErrorNotSupported,
+                            "not implemented yet: ncclGin::put");
+    case GIN_BARRIER:
+        return expect_fault(me, which, blocks, multimem, cudaErrorNotSupported,
+                            "not implemented yet: ncclGinBarrierSession of more than one rank");
+    case GIN_C_FLUSH:
+        return expect_fault(me, which, blocks, multimem, cudaErrorNotSupported,
+                            "not implemented yet: ncclGinFlush");
+    case NO_LSA_PART:
+        return expect_fault(me, which, blocks, multimem, cudaErrorInvalidValue,
+                            "a session of ncclTeamTagRail has no LSA part");
+    case NO_GIN_PART:
+        return expect_fault(me, which, blocks, multimem, cudaErrorInvalidValue,
+                            "a session of ncclTeamTagLsa has no GIN part");
+    case LL_BLOCK:
+        return expect_fault(me, which, blocks, multimem, cudaErrorInvalidValue,
+                            "block 2, expected 0 to 1");
+    case LL_SLOT:
+        return expect_fault(me, which, blocks, multimem, cudaErrorInvalidValue,
+                            "slot 4 for a value of 1 pieces");
+    case LL_PEER:
+        return expect_fault(me, which, blocks, multimem, cudaErrorInvalidValue,
+                            "peer 1, the team has ranks 0 to 0");
+    case LL_COUNT:
+        return expect_fault(me, which, blocks, multimem, cudaErrorInvalidValue,
+                            "5 values, expected 1 to 4");
+    case LL_INSIDE_EPOCH:
+        return expect_fault(me, which, blocks, multimem, cudaErrorInvalidValue, "call endEpoch");
+    case SPAN_THREAD:
+        return expect_fault(me, which, blocks, multimem, cudaErrorInvalidValue,
+                            "thread 0, span of warps 1 to 1");
+    case TEAM_LOAD_BEYOND:
+        return expect_fault(me, which, blocks, multimem, cudaErrorIllegalAddress,
+                            "1 bytes at offset 4096 do not fit");
+    case TEAM_STORE_UNALIGNED:
+        return expect_fault(me, which, blocks, multimem, cudaErrorMisalignedAddress,
+                            "2 bytes at offset 5");
+    case RESOURCE_BEYOND:
+        return expect_fault(me, which, blocks, multimem, cudaErrorIllegalAddress,
+                            "is beyond its end");
     }
 }
 
@@ -180,6 +307,23 @@ static void barrier_shared(void)
 {
     check<BARRIER_SHARED, 2>();
 }
+// The rest, each in a process of its own too.
+template <mistake... which> static void check_each()
+{
+    (check<which>(), ...);
+}
+static void gin(void)
+{
+    check_each<GIN_PUT, GIN_BARRIER, GIN_C_FLUSH, NO_LSA_PART, NO_GIN_PART>();
+}
+static void small_values(void)
+{
+    check_each<LL_BLOCK, LL_SLOT, LL_PEER, LL_COUNT, LL_INSIDE_EPOCH>();
+}
+static void groups_and_loops(void)
+{
+    check_each<SPAN_THREAD, TEAM_LOAD_BEYOND, TEAM_STORE_UNALIGNED, RESOURCE_BEYOND>();
+}
 [[maybe_unused]] static void plain_access(void)
 {
     check<PLAIN_ACCESS_TO_MULTICAST, 1, true>();
@@ -195,6 +339,9 @@ int main(void)
     RUN(no_multimem);
     RUN(barrier_index);
     RUN(barrier_shared);
+    RUN(gin);
+    RUN(small_values);
+    RUN(groups_and_loops);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     RUN(plain_access); // sanitizers end the program at a bad address before the runtime sees it
 #endif

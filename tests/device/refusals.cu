@@ -29,20 +29,31 @@ __global__ void kernel(ncclWindow_t window, ncclDevComm comm)
     };
     tuttiMultimemLoadSum(static_cast<pair *>(all));
 #elif CASE == 8
-    ncclGin gin(comm, 0);
+    tuttiMultimemLoadReduce<tuttiMin>(static_cast<float *>(all));
 #elif CASE == 9
-    ncclBarrierSession<ncclCoopCta> barrier(ncclCoopCta(), ncclTeamTagLsa(), comm, 0);
+    tuttiMultimemLoadReduce<tuttiProd>(static_cast<int *>(all));
 #elif CASE == 10
-    ncclLLA2AHandle handle = {};
-    ncclLLA2ASession<ncclCoopCta> session(ncclCoopCta(), comm, ncclTeamLsa(comm), handle, 0, 1);
+    tuttiMultimemRed<tuttiMax>(static_cast<__half2 *>(all), __half2());
 #elif CASE == 11
     ncclLsaReduceSum(ncclCoopCta(), ncclSymPtr<float>(window, 0), static_cast<float *>(nullptr), 16,
                      ncclTeamLsa(comm));
 #elif CASE == 12
-    ncclGinBarrier(ncclCoopCta(), ncclGinAllContexts(comm), ncclTeamTagWorld(), 0);
+    tuttiMultimemLoadReduce<tuttiAnd, float>(window, 0, comm);
 #elif CASE == 13
-    ncclGinFlush(static_cast<ncclGin_C *>(nullptr), ncclCoopAny(ncclCoopCta()),
-                 cuda::memory_order_acquire);
+    struct pair {
+        int a, b;
+    };
+    tuttiMultimemRed<tuttiSum>(window, 0, comm, pair());
+#elif CASE == 14
+    tuttiMultimemStore(window, 0, comm, tuttiVector<double, 4>());
+#elif CASE == 15
+    ncclCoopBcast(ncclCoopCta(), dim3(), 0);
+    struct wide {
+        double a[3];
+    };
+    ncclCoopBcast(ncclCoopCta(), wide(), 0);
+#elif CASE == 16
+    ncclCoopTile<3>().sync();
 #endif
 }
 
