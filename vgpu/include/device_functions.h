@@ -6,14 +6,19 @@
 
 #ifdef __CUDACC__
 #include "device_launch_parameters.h"
+#include "vgpu/device/address_space.h"
 #include "vgpu/device/atomics.h"
 #include "vgpu/device/barriers.h"
 #include "vgpu/device/cache_access.h"
+#include "vgpu/device/clusters.h"
 #include "vgpu/device/conversions.h"
 #include "vgpu/device/fast_math.h"
 #include "vgpu/device/integer.h"
 #include "vgpu/device/rounding.h"
+#include "vgpu/device/special_math.h"
+#include "vgpu/device/three_way.h"
 #include "vgpu/device/warp.h"
+#include "vgpu/device/wide_atomics.h"
 #include "vgpu/device/words.h"
 #endif
 #endif

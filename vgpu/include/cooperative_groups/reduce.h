@@ -1,41 +1,47 @@
-// cooperative_groups::reduce: combines one value per thread of a tile; every thread gets the
-// result. The value is combined along a binary tree over ranks, the same in every run.
+// cooperative_groups::reduce: combines one value per thread of a tile, or of lanes that are
+// together; every thread gets the result. Values are combined along a binary tree over ranks, the
+// lower rank on the left: the same expression in every thread and run.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_COOPERATIVE_GROUPS_REDUCE_H
 #define VGPU_COOPERATIVE_GROUPS_REDUCE_H
 
-#include "../cooperative_groups.h"
+#include "functional.h"
 
 #if defined(__cplusplus) && defined(__CUDACC__)
 extern "C++" {
 namespace cooperative_groups
 {
 
-#define VGPU_GROUP_OPERATION(name, expression)                                                     \
-    template <class T = void> struct name {                                                        \
-        T operator()(T a, T b) const                                                               \
-        {                                                                                          \
-            return static_cast<T>(expression);                                                     \
-        }                                                                                          \
-    };
-VGPU_GROUP_OPERATION(plus, a + b)
-VGPU_GROUP_OPERATION(less, b < a ? b : a)
-VGPU_GROUP_OPERATION(greater, a < b ? b : a)
-VGPU_GROUP_OPERATION(bit_and, a &b)
-VGPU_GROUP_OPERATION(bit_or, a | b)
-VGPU_GROUP_OPERATION(bit_xor, a ^ b)
-#undef VGPU_GROUP_OPERATION
-
-template <unsigned Size, class Parent, class T, class F>
-inline T reduce(const thread_block_tile<Size, Parent> &tile, T value, F combine)
+template <class Group, class V, class F>
+inline typename std::decay<V>::type reduce(const Group &group, V &&value, F &&combine)
 {
-    // The lower rank's value is the left operand, so that all threads compute the same expression.
-    for (unsigned distance = 1; distance < Size; distance *= 2) {
-        T other = tile.shfl_xor(value, distance);
-        value =
-            (tile.thread_rank() & distance) != 0 ? combine(other, value) : combine(value, other);
+    typedef typename std::decay<V>::type T;
+    vgpu_detail::gathered<T> values(group.mask(), value);
+    for (unsigned distance = 1; distance < values.count; distance *= 2) {
+        for (unsigned i = 0; i + distance < values.count; i += 2 * distance) {
+            T sum = combine(values[i], values[i + distance]);
+            memcpy(values.slot[i].byte, static_cast<const void *>(&sum), sizeof(T));
+        }
     }
-    return value;
+    return values[0];
+}
+
+// Combines the group's result with an atomic object, or stores it there; the group's first thread
+// does. Complete when the call returns.
+template <class Group, class Destination, class V, class F>
+inline void reduce_update_async(const Group &group, Destination &destination, V &&value,
+                                F &&combine)
+{
+    auto result = reduce(group, value, combine);
+    if (group.thread_rank() == 0)
+        vgpu_detail::atomic_combine(destination, result, combine);
+}
+template <class Group, class Destination, class V, class F>
+inline void reduce_store_async(const Group &group, Destination &destination, V &&value, F &&combine)
+{
+    auto result = reduce(group, value, combine);
+    if (group.thread_rank() == 0)
+        destination = result;
 }
 
 } // namespace cooperative_groups

@@ -99,6 +99,11 @@ void *vgpu_shared(const void *site, size_t bytes, size_t align);
 // The block's dynamic shared memory (third launch parameter), 1024-byte aligned.
 void *vgpu_dynamic_shared(void);
 
+// What kind of memory an address is: of the running block, of the running thread's stack, of a
+// __constant__ variable of the running device, or any other. Outside a kernel: VGPU_SPACE_GLOBAL.
+enum vgpu_space { VGPU_SPACE_GLOBAL, VGPU_SPACE_SHARED, VGPU_SPACE_LOCAL, VGPU_SPACE_CONSTANT };
+enum vgpu_space vgpu_memory_space(const void *address);
+
 // ---- Meeting points
 // ---------------------------------------------------------------------------------------------------
 bool vgpu_in_kernel(void);
@@ -121,7 +126,9 @@ void vgpu_syncwarp(unsigned mask);
 // `bytes` (1..16) and receives all lanes' values in `lanes_out`, 32 slots of 16 bytes, absent lanes
 // zero. Returns the mask of lanes that took part.
 unsigned vgpu_warp_exchange(unsigned mask, const void *value, size_t bytes, void *lanes_out);
-// Lanes of the calling warp that have not exited.
+// Lanes of the calling warp that are at the same call: it waits until no thread of the block can run
+// without it, so that lanes which took the same way come together, and lanes that wait elsewhere,
+// have yielded or have exited are left out.
 unsigned vgpu_active_mask(void);
 // Where other fibers may run: atomics, volatile polling, __nanosleep, clock64 and every wait of
 // ours call it. Outside a kernel: returns at once.
@@ -140,6 +147,10 @@ void vgpu_fault(cudaError_t error, const char *format, ...)
 // assert() inside a kernel (cudaErrorAssert); the ordinary __assert_fail on the host.
 void vgpu_assert_fail(const char *expression, const char *file, unsigned line, const char *function)
     __attribute__((noreturn));
+
+// printf() inside a kernel: written at once to the host's standard output. Returns CUDA's result:
+// the number of arguments that the format takes, -1 for no format. On the host: the C library's.
+int vgpu_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // ---- Multicast addresses
 // ------------------------------------------------------------------------------------------------
@@ -163,6 +174,39 @@ void vgpu_count_multimem(const struct vgpu_multimem_range *range, size_t bytes, 
 // of a multimem access have been counted as such.
 void vgpu_count_pause(bool paused);
 extern bool vgpu_counting;
+
+// ---- The checking mode
+// -----------------------------------------------------------------------------------------------
+// True from the start of a process with VGPU_CHECK=1; constant.
+extern bool vgpu_checking;
+// A barrier between ranks as one thread of a member uses it, for reports of misuse and of waits
+// that nothing can end. World rank of member m: rank + (m - member) * rank_step.
+struct vgpu_barrier_use {
+    const char *kind;   // "LSA barrier"; a literal
+    const void *record; // where member 0 keeps the barrier: the same for all members of a process
+    int index;          // of the barrier among its kind
+    int rank;           // the calling rank
+    int member, members;
+    int rank_step;
+    uint64_t round; // rounds done so far
+    // How members announce themselves to this one. counts: *inbox grows by one for each, up to
+    // `target` modulo 2^32; else inbox[m] becomes `target` or more when member m arrives.
+    const uint32_t *inbox;
+    uint32_t target;
+    bool counts;
+    bool timed; // the wait has a time limit
+};
+enum vgpu_barrier_step {
+    VGPU_BARRIER_OPENED,  // by a group of threads, for its own use
+    VGPU_BARRIER_ARRIVED, // the group has announced round + 1
+    VGPU_BARRIER_CLOSED,
+};
+// To be called where vgpu_checking is set, by one thread of the group. Opening what another group
+// has open faults.
+void vgpu_check_barrier(enum vgpu_barrier_step step, const struct vgpu_barrier_use *use);
+// The calling thread now waits as described, until the next call with NULL; *use stays valid so
+// long.
+void vgpu_check_wait(const struct vgpu_barrier_use *use);
 
 // ---- Marks for a picture of a run
 // ----------------------------------------------------------------------------------------- Notes

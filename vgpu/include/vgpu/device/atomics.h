@@ -160,6 +160,7 @@ template <class T> inline T atomic_xor(T *address, T value)
     VGPU_ATOMIC(atomicXor, type, vgpu::atomic_xor(address, value))
 VGPU_ATOMIC_BITS(int)
 VGPU_ATOMIC_BITS(unsigned int)
+VGPU_ATOMIC_BITS(long long)
 VGPU_ATOMIC_BITS(unsigned long long)
 #undef VGPU_ATOMIC_BITS
 
@@ -178,24 +179,6 @@ VGPU_ATOMIC_CAS_SCOPES(unsigned long long)
 VGPU_ATOMIC_CAS_SCOPES(unsigned short)
 #undef VGPU_ATOMIC_CAS_SCOPES
 #undef VGPU_ATOMIC_CAS
-
-// Each component on its own is atomic, as on a GPU.
-VGPU_FUNCTION float2 atomicAdd(float2 *address, float2 value)
-{
-    float2 old;
-    old.x = atomicAdd(&address->x, value.x);
-    old.y = atomicAdd(&address->y, value.y);
-    return old;
-}
-VGPU_FUNCTION float4 atomicAdd(float4 *address, float4 value)
-{
-    float4 old;
-    old.x = atomicAdd(&address->x, value.x);
-    old.y = atomicAdd(&address->y, value.y);
-    old.z = atomicAdd(&address->z, value.z);
-    old.w = atomicAdd(&address->w, value.w);
-    return old;
-}
 
 } // extern "C++"
 #endif

@@ -7,6 +7,7 @@
 #include "common.h"
 
 #ifdef __cplusplus
+#include <time.h>
 extern "C++" {
 
 VGPU_FUNCTION void __syncthreads(void)
@@ -61,6 +62,11 @@ VGPU_FUNCTION void __nanosleep(unsigned nanoseconds)
 VGPU_FUNCTION long long clock64(void)
 {
     return vgpu_clock();
+}
+// What clock() means in device code: the low bits of clock64(); on the host the C library's.
+VGPU_FUNCTION clock_t vgpu_device_clock(void)
+{
+    return vgpu_in_kernel() ? static_cast<clock_t>(vgpu_clock()) : clock();
 }
 VGPU_FUNCTION unsigned long long globaltimer(void)
 {

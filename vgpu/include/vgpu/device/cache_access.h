@@ -1,6 +1,6 @@
 // Loads and stores with a cache hint (__ldg, __ldcg, __stwt, ...): the hint means nothing here, the
 // width does. A volatile load (__ldcv) is also a place where other threads may run, since programs
-// poll with it. Address-space questions too.
+// poll with it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_DEVICE_CACHE_ACCESS_H
 #define VGPU_DEVICE_CACHE_ACCESS_H
@@ -59,43 +59,6 @@ template <class T> inline T __ldcv(const T *address)
     T value = vgpu::volatile_access<T>::load(address);
     vgpu_yield();
     return value;
-}
-
-// One address space: every conversion keeps the address. So an address of shared memory needs 64
-// bits here; a program that keeps only 32 of them loses it.
-VGPU_FUNCTION size_t __cvta_generic_to_global(const void *pointer)
-{
-    return reinterpret_cast<size_t>(pointer);
-}
-namespace vgpu
-{
-// The last address that the thread of the machine converted; 0: none yet.
-inline uintptr_t &last_shared_address()
-{
-    static thread_local uintptr_t address;
-    return address;
-}
-} // namespace vgpu
-VGPU_FUNCTION size_t __cvta_generic_to_shared(const void *pointer)
-{
-    vgpu::last_shared_address() = reinterpret_cast<uintptr_t>(pointer);
-    return reinterpret_cast<size_t>(pointer);
-}
-VGPU_FUNCTION size_t __cvta_generic_to_constant(const void *pointer)
-{
-    return reinterpret_cast<size_t>(pointer);
-}
-VGPU_FUNCTION size_t __cvta_generic_to_local(const void *pointer)
-{
-    return reinterpret_cast<size_t>(pointer);
-}
-VGPU_FUNCTION void *__cvta_global_to_generic(size_t address)
-{
-    return reinterpret_cast<void *>(address);
-}
-VGPU_FUNCTION void *__cvta_shared_to_generic(size_t address)
-{
-    return reinterpret_cast<void *>(address);
 }
 
 } // extern "C++"

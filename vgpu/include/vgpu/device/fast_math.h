@@ -64,9 +64,6 @@ VGPU_MATH2(rhypot, double, 1.0 / std::hypot(x, y))
 VGPU_MATH1(normcdff, float,
            static_cast<float>(0.5 * std::erfc(-static_cast<double>(x) * 0.70710678118654752440)))
 VGPU_MATH1(normcdf, double, 0.5 * std::erfc(-x * 0.70710678118654752440))
-VGPU_MATH1(erfcxf, float,
-           static_cast<float>(std::exp(static_cast<double>(x) * x) *
-                              std::erfc(static_cast<double>(x))))
 #undef VGPU_MATH1
 #undef VGPU_MATH2
 
@@ -157,20 +154,44 @@ VGPU_FUNCTION void sincospif(float x, float *sine, float *cosine)
     *sine = sinpif(x);
     *cosine = cospif(x);
 }
-VGPU_FUNCTION float norm3df(float a, float b, float c)
+VGPU_FUNCTION void sincospi(double x, double *sine, double *cosine)
 {
-    double x = a, y = b, z = c;
-    return static_cast<float>(std::sqrt(x * x + y * y + z * z));
+    *sine = sinpi(x);
+    *cosine = cospi(x);
 }
-VGPU_FUNCTION float rnorm3df(float a, float b, float c)
+VGPU_FUNCTION void sincospi(float x, float *sine, float *cosine)
 {
-    double x = a, y = b, z = c;
-    return static_cast<float>(1.0 / std::sqrt(x * x + y * y + z * z));
+    sincospif(x, sine, cosine);
 }
-VGPU_FUNCTION float norm4df(float a, float b, float c, float d)
+// The overloads for float of functions whose names are double's.
+#define VGPU_MATH_OVERLOAD(name)                                                                   \
+    VGPU_FUNCTION float name(float x)                                                              \
+    {                                                                                              \
+        return name##f(x);                                                                         \
+    }
+VGPU_MATH_OVERLOAD(rsqrt)
+VGPU_MATH_OVERLOAD(rcbrt)
+VGPU_MATH_OVERLOAD(normcdf)
+VGPU_MATH_OVERLOAD(sinpi)
+VGPU_MATH_OVERLOAD(cospi)
+VGPU_MATH_OVERLOAD(exp10)
+VGPU_MATH_OVERLOAD(j0)
+VGPU_MATH_OVERLOAD(j1)
+VGPU_MATH_OVERLOAD(y0)
+VGPU_MATH_OVERLOAD(y1)
+#undef VGPU_MATH_OVERLOAD
+VGPU_FUNCTION float jn(int n, float x)
 {
-    double x = a, y = b, z = c, w = d;
-    return static_cast<float>(std::sqrt(x * x + y * y + z * z + w * w));
+    return jnf(n, x);
+}
+VGPU_FUNCTION float yn(int n, float x)
+{
+    return ynf(n, x);
+}
+VGPU_FUNCTION void sincos(float x, float *sine, float *cosine)
+{
+    *sine = std::sin(x);
+    *cosine = std::cos(x);
 }
 
 } // extern "C++"

@@ -227,14 +227,6 @@ VGPU_MIN_MAX_MIXED(unsigned long, long, unsigned long)
 VGPU_MIN_MAX_MIXED(long long, unsigned long long, unsigned long long)
 VGPU_MIN_MAX_MIXED(unsigned long long, long long, unsigned long long)
 #undef VGPU_MIN_MAX_MIXED
-VGPU_FUNCTION int __vimax3_s32(int a, int b, int c)
-{
-    return max(max(a, b), c);
-}
-VGPU_FUNCTION int __vimin3_s32(int a, int b, int c)
-{
-    return min(min(a, b), c);
-}
 
 } // extern "C++"
 #endif

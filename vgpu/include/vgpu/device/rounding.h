@@ -234,7 +234,16 @@ VGPU_FUNCTION double __fma_rn(double a, double b, double c)
     return std::fma(a, b, c);
 }
 
+// Subnormals are never flushed here, so that the forms which say so are the same.
+VGPU_FUNCTION float __fmaf_ieee_rn(float a, float b, float c)
+{
+    return std::fma(a, b, c);
+}
 #define VGPU_ROUNDED(suffix, mode)                                                                 \
+    VGPU_FUNCTION float __fmaf_ieee_##suffix(float a, float b, float c)                            \
+    {                                                                                              \
+        return vgpu::multiply_add(a, b, c, vgpu::rounding::mode);                                  \
+    }                                                                                              \
     VGPU_FUNCTION float __fadd_##suffix(float a, float b)                                          \
     {                                                                                              \
         return vgpu::add(a, b, vgpu::rounding::mode);                                              \

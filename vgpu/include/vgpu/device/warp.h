@@ -98,7 +98,8 @@ template <class T> inline T __shfl_xor_sync(unsigned mask, T value, int lane_mas
     return vgpu::shuffle(mask, value, source, source <= vgpu::segment_end(width));
 }
 
-VGPU_FUNCTION unsigned __activemask(void)
+// Always inline: the runtime tells calls apart by where they return to.
+__attribute__((always_inline)) VGPU_FUNCTION unsigned __activemask(void)
 {
     return vgpu_active_mask();
 }

@@ -97,7 +97,7 @@ template <class M> inline bool vote_uni(bool p, M mask)
 {
     return __uni_sync(get<u32>(mask), p) != 0;
 }
-inline u32 active_mask()
+__attribute__((always_inline)) inline u32 active_mask()
 {
     return vgpu_active_mask();
 }
