@@ -2,6 +2,17 @@
 #include "base/thread.h"
 
 #include <signal.h>
+#include <stddef.h>
+#include <vgpu/check.h>
+
+#pragma weak vgpuCheckServiceThread // exists on virtual GPUs
+
+void tt_thread_serves(void)
+{
+    if (vgpuCheckServiceThread != NULL) {
+        vgpuCheckServiceThread();
+    }
+}
 
 int tt_thread_start(pthread_t *thread_out, void *(*run)(void *argument), void *argument)
 {

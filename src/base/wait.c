@@ -4,6 +4,9 @@
 #include <sched.h>
 #include <stddef.h>
 #include <time.h>
+#include <vgpu/check.h>
+
+#pragma weak vgpuCheckHostWaits // exists where virtual GPUs look for waits that nothing can end
 
 enum { SPIN_ROUNDS = 64, YIELD_NS = 2000000, FIRST_SLEEP_NS = 50000, LONGEST_SLEEP_NS = 1000000 };
 
@@ -12,6 +15,13 @@ uint64_t tt_now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void tt_wait_told(void)
+{
+    if (vgpuCheckHostWaits != NULL) {
+        vgpuCheckHostWaits();
+    }
 }
 
 struct tt_wait tt_wait_begin(const _Atomic uint32_t *abort_flag)
@@ -29,6 +39,7 @@ bool tt_wait_round(struct tt_wait *wait)
     if (wait->rounds <= SPIN_ROUNDS) {
         return true;
     }
+    tt_wait_told();
     uint64_t waited = tt_now_ns() - wait->start_ns;
     if (waited < YIELD_NS) {
         sched_yield();

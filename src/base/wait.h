@@ -11,6 +11,10 @@
 // Nanoseconds of CLOCK_MONOTONIC.
 uint64_t tt_now_ns(void);
 
+// Tells virtual GPUs in checking mode that this thread only waits; tt_wait_round does it too. To be
+// called at least every 100 ms.
+void tt_wait_told(void);
+
 struct tt_wait {
     const _Atomic uint32_t *abort_flag; // may be NULL
     uint64_t start_ns;

@@ -56,6 +56,7 @@ static ncclResult_t wait_for(struct tt_bootstrap *b, short events, uint64_t dead
         }
         struct pollfd p = {.fd = b->fd, .events = events};
         int ready = poll(&p, 1, SLICE_MS);
+        tt_wait_told();
         if (ready > 0) {
             return ncclSuccess;
         }

@@ -226,6 +226,7 @@ __attribute__((destructor)) static void let_roots_finish(void)
 static void *root_main(void *argument)
 {
     struct tt_root *root = argument;
+    tt_thread_serves();
     atomic_fetch_add(&busy_roots, 1);
     while (!is_over(root)) {
         size_t count = fill_poll_set(root);

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <vgpu/check.h>
 
 static uint64_t hash_text(const char *text)
 {
@@ -27,6 +28,7 @@ static uint64_t hash_text(const char *text)
     return hash;
 }
 
+#pragma weak vgpuCheckOtherProcesses // exists on virtual GPUs
 static pthread_once_t process_once = PTHREAD_ONCE_INIT;
 static uint64_t process_hash;
 
@@ -136,6 +138,9 @@ static void number_peers(struct ncclComm *comm)
         }
         peer->host = peer->host < 0 ? hosts++ : peer->host;
         peer->process = peer->process < 0 ? processes++ : peer->process;
+    }
+    if (processes > 1 && vgpuCheckOtherProcesses != NULL) {
+        vgpuCheckOtherProcesses();
     }
 }
 

@@ -244,8 +244,12 @@ static bool describe(struct ncclComm *comm, const struct tt_wish *wish,
         return false;
     }
     window->handle = handle;
-    return tt_windows_upload(comm->windows, handle, &registered->image, sizeof registered->image,
-                             verdict);
+    if (!tt_windows_upload(comm->windows, handle, &registered->image, sizeof registered->image,
+                           verdict)) {
+        return false;
+    }
+    tt_window_announce(comm, registered);
+    return true;
 }
 
 static ncclResult_t create_in_steps(struct ncclComm *comm, const struct tt_wish *wish,
@@ -307,6 +311,7 @@ void tt_registered_destroy(struct tt_registered *registered)
         tt_windows_remove(registered->windows, registered);
     }
     if (registered->window.handle != NULL) {
+        tt_window_withdraw(registered);
         (void)cudaFree(registered->window.handle);
     }
     tt_flat_drop(registered->flat);

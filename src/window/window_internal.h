@@ -160,6 +160,9 @@ ncclResult_t tt_flat_create(struct ncclComm *comm, struct tt_registered *registe
                             const struct tt_agreement *agreement, struct tt_verdict *verdict);
 ncclResult_t tt_multicast_create(struct ncclComm *comm, struct tt_registered *registered,
                                  struct tt_verdict *verdict);
+// Tells the runtime, for its reports, that a window exists or will soon be gone (announce.c).
+void tt_window_announce(const struct ncclComm *comm, const struct tt_registered *registered);
+void tt_window_withdraw(struct tt_registered *registered);
 // Of a process's flat range: unbinds and unmaps its multicast part.
 void tt_multicast_destroy(struct tt_flat *flat);
 

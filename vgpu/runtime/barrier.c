@@ -40,7 +40,8 @@ static void refuse_on_host(const char *what)
     abort();
 }
 
-static inline void meet(struct vgpu_thread *thread, int id, unsigned expected, int predicate)
+static inline void meet(struct vgpu_thread *thread, int id, unsigned expected, int predicate,
+                        void *caller)
 {
     struct vgpu_block *block = thread->block;
     struct vgpu_barrier *barrier = &block->barrier[id];
@@ -48,6 +49,14 @@ static inline void meet(struct vgpu_thread *thread, int id, unsigned expected, i
         vgpu_fault(cudaErrorLaunchFailure,
                    "barrier %d: this thread expects %u threads, those that wait %u (0: the block)",
                    id, expected, barrier->expected);
+    }
+    if (__builtin_expect(vgpu_checking, 0)) {
+        thread->place = (uintptr_t)caller;
+        if (barrier->arrived == 0) {
+            barrier->place = thread->place;
+        } else if (id == 0 && expected == 0 && barrier->place != thread->place) {
+            vgpu_check_meeting(block, barrier->place, thread->place);
+        }
     }
     vgpu_order_release(barrier);
     barrier->expected = expected;
@@ -66,35 +75,36 @@ static inline void meet(struct vgpu_thread *thread, int id, unsigned expected, i
     vgpu_order_acquire(barrier);
 }
 
-static inline struct vgpu_barrier *meet_all(const char *what, int predicate)
+static inline struct vgpu_barrier *meet_all(const char *what, int predicate, void *caller)
 {
     struct vgpu_thread *thread = vgpu_current_thread;
     if (__builtin_expect(!thread, 0)) {
         refuse_on_host(what);
     }
-    meet(thread, 0, 0, predicate);
+    meet(thread, 0, 0, predicate, caller);
     return &thread->block->barrier[0];
 }
 
 void vgpu_syncthreads(void)
 {
-    (void)meet_all("__syncthreads", 0);
+    (void)meet_all("__syncthreads", 0, __builtin_return_address(0));
 }
 
 int vgpu_syncthreads_count(int predicate)
 {
-    return meet_all("__syncthreads_count", predicate)->last_count;
+    return meet_all("__syncthreads_count", predicate, __builtin_return_address(0))->last_count;
 }
 
 int vgpu_syncthreads_and(int predicate)
 {
-    struct vgpu_barrier *barrier = meet_all("__syncthreads_and", predicate);
+    struct vgpu_barrier *barrier =
+        meet_all("__syncthreads_and", predicate, __builtin_return_address(0));
     return barrier->last_count == (int)barrier->last_arrived;
 }
 
 int vgpu_syncthreads_or(int predicate)
 {
-    return meet_all("__syncthreads_or", predicate)->last_count > 0;
+    return meet_all("__syncthreads_or", predicate, __builtin_return_address(0))->last_count > 0;
 }
 
 void vgpu_barrier_sync(int id, unsigned threads)
@@ -112,5 +122,5 @@ void vgpu_barrier_sync(int id, unsigned threads)
         vgpu_fault(cudaErrorLaunchFailure,
                    "barrier %d of %u threads: must be a multiple of 32, at most 1024", id, threads);
     }
-    meet(thread, id, threads, 0);
+    meet(thread, id, threads, 0, __builtin_return_address(0));
 }

@@ -86,6 +86,7 @@ static struct vgpu_thread *begin_thread(struct vgpu_block *block, struct vgpu_st
     thread->index = block->next_index;
     thread->linear = (unsigned short)block->started;
     thread->state = VGPU_THREAD_RUNNABLE;
+    thread->waits_for = NULL;
     block->started++;
     if (++block->next_index.x == size.x) {
         block->next_index.x = 0;
@@ -158,6 +159,12 @@ void vgpu_thread_wait(struct vgpu_thread *thread)
         vgpu_context_switch(&thread->context, &worker->context);
     }
     arrived(thread->fake_stack, NULL);
+    while (__builtin_expect(worker->tracing != NULL, 0)) {
+        vgpu_trace_here(worker->tracing, 0);
+        leave_for_worker(worker, &thread->fake_stack);
+        vgpu_context_switch(&thread->context, &worker->context);
+        arrived(thread->fake_stack, NULL);
+    }
 }
 
 static void retire_stack(struct vgpu_worker *worker, struct vgpu_stack *stack)
@@ -319,6 +326,21 @@ void vgpu_block_turn(struct vgpu_worker *worker, struct vgpu_block *block)
     vgpu_current_thread = NULL;
     vgpu_running_device = NULL;
     atomic_store_explicit(&worker->in_block, NULL, memory_order_relaxed);
+}
+
+bool vgpu_block_trace(struct vgpu_worker *worker, struct vgpu_thread *thread,
+                      struct vgpu_trace *trace_out)
+{
+    trace_out->count = 0;
+    if (!thread->stack || thread->state == VGPU_THREAD_ENDED) {
+        return false;
+    }
+    worker->tracing = trace_out;
+    leave_for_thread(thread, &worker->fake_stack);
+    vgpu_context_switch(&worker->context, &thread->context);
+    arrived(worker->fake_stack, NULL);
+    worker->tracing = NULL;
+    return true;
 }
 
 bool vgpu_block_is_stuck(const struct vgpu_block *block)

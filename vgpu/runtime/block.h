@@ -7,6 +7,7 @@
 #ifndef VGPU_RUNTIME_BLOCK_H
 #define VGPU_RUNTIME_BLOCK_H
 
+#include "check.h"
 #include "fiber.h"
 #include "launch.h"
 #include "sanitizer.h"
@@ -37,6 +38,10 @@ struct vgpu_thread {
     unsigned short linear;    // x + y * blockDim.x + z * blockDim.x * blockDim.y
     unsigned warp_mask;       // where state is AT_WARP
     void *fake_stack;         // the address sanitizer's, while the thread does not run
+    // In checking mode: where it last came to wait for others (a return address), and for whom of
+    // other ranks it waits (NULL: none).
+    uintptr_t place;
+    const struct vgpu_barrier_use *waits_for;
 };
 
 struct vgpu_thread_list {
@@ -53,6 +58,7 @@ struct vgpu_barrier {
     int count;
     int last_count;
     unsigned last_arrived;
+    uintptr_t place; // in checking mode: where the first of this meeting comes from
 };
 
 struct vgpu_meeting;
@@ -100,6 +106,9 @@ struct vgpu_block {
     unsigned char shared_use;
     char shared_mark[2];
 
+    uint64_t check_where; // in checking mode: where its threads were at the last look
+    uint64_t check_since_ns;
+
     const char *phase; // vgpu_mark
     uint64_t phase_begin_ns;
 
@@ -121,8 +130,11 @@ struct vgpu_fault_record {
     int signal_code;
     uintptr_t address;
     uintptr_t stack_pointer;
+    bool knows_kind; // of a bad access: is_store
+    bool is_store;
     struct vgpu_thread *thread;
-    char text[480];
+    struct vgpu_trace trace; // in checking mode
+    char text[960];
 };
 
 // A thread of the pool.
@@ -138,6 +150,8 @@ struct vgpu_worker {
     struct vgpu_launch *deferred_launch; // a block taken but not begun, for lack of memory
     uint64_t deferred_block;
     struct vgpu_fault_record fault;
+    struct vgpu_trace *tracing; // where the thread that is entered leaves its trace; else NULL
+    struct vgpu_check_worker check;
     // For sanitizers: the worker's own stack, its own fiber, those of its blocks' threads.
     void *fake_stack;
     const void *stack_bottom;
@@ -159,6 +173,9 @@ struct vgpu_block *vgpu_block_begin(struct vgpu_worker *worker, struct vgpu_laun
 // Runs the block's threads until none can run: each has ended, waits, or has yielded. A fault is
 // left in worker->fault.
 void vgpu_block_turn(struct vgpu_worker *worker, struct vgpu_block *block);
+// Where a thread that waits is, in *trace_out; false: it has not begun, or has ended.
+bool vgpu_block_trace(struct vgpu_worker *worker, struct vgpu_thread *thread,
+                      struct vgpu_trace *trace_out);
 // Takes the block back, whether its threads have ended or not.
 void vgpu_block_end(struct vgpu_worker *worker, struct vgpu_block *block);
 // Whether no thread of the block can ever run again though some live. After a turn.

@@ -28,8 +28,11 @@ enum { PLACE_BYTES = 256 };
 static void describe_place(char *out, size_t bytes, const struct vgpu_launch *launch,
                            const struct vgpu_block *block, const struct vgpu_thread *thread)
 {
-    int used = snprintf(out, bytes, "device %d: %s%s", launch->operation.device->ordinal,
-                        launch->task ? "" : "kernel ", launch->name);
+    int rank = vgpu_check_rank_of(launch);
+    int used = rank >= 0 ? snprintf(out, bytes, "rank %d, ", rank) : 0;
+    used +=
+        snprintf(out + used, bytes - (size_t)used, "device %d: %s%s",
+                 launch->operation.device->ordinal, launch->task ? "" : "kernel ", launch->name);
     const struct vgpu_kernel *kernel = launch->kernel;
     if (kernel && kernel->file && (size_t)used < bytes) {
         used += snprintf(out + used, bytes - (size_t)used, " (%s:%d)", kernel->file, kernel->line);
@@ -44,17 +47,39 @@ static void describe_place(char *out, size_t bytes, const struct vgpu_launch *la
     }
 }
 
-// Only a launch's first fault is said: the others follow from it.
+// Only a launch's first fault is said: the others follow from it. more: lines that follow, each
+// after a line's end; may be NULL.
 static void fail(struct vgpu_launch *launch, const struct vgpu_block *block,
-                 const struct vgpu_thread *thread, cudaError_t error, const char *text)
+                 const struct vgpu_thread *thread, cudaError_t error, const char *text,
+                 const char *more)
 {
     if (atomic_exchange(&launch->failed, true)) {
         return;
     }
     char place[PLACE_BYTES];
+    char *report = NULL;
     describe_place(place, sizeof(place), launch, block, thread);
-    vgpu_say("%s: %s (%s)", place, text, cudaGetErrorName(error));
+    if (more && *more &&
+        asprintf(&report, "%s: %s (%s)%s", place, text, cudaGetErrorName(error), more) >= 0) {
+        vgpu_check_say(report);
+        free(report);
+    } else {
+        vgpu_say("%s: %s (%s)", place, text, cudaGetErrorName(error));
+    }
     vgpu_device_fail(launch->operation.device, error);
+}
+
+// The lines of users' code that led to a fault, to be freed; NULL where they are not to be told.
+static char *describe_trace(const struct vgpu_trace *trace)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = vgpu_checking && trace->count > 0 ? open_memstream(&text, &bytes) : NULL;
+    if (out) {
+        vgpu_trace_print(trace, out);
+        (void)fclose(out);
+    }
+    return text;
 }
 
 void vgpu_fault_launch(struct vgpu_launch *launch, cudaError_t error, const char *format, ...)
@@ -64,7 +89,7 @@ void vgpu_fault_launch(struct vgpu_launch *launch, cudaError_t error, const char
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    fail(launch, NULL, NULL, error, text);
+    fail(launch, NULL, NULL, error, text, NULL);
 }
 
 static bool out_of_stack(const struct vgpu_fault_record *fault)
@@ -100,16 +125,20 @@ static cudaError_t describe_signal(const struct vgpu_fault_record *fault, char *
                        "that cannot exist");
         return cudaErrorMisalignedAddress;
     }
+    char window[256];
+    vgpu_check_describe_address(fault->address, window, sizeof(window));
+    const char *kind = !fault->knows_kind ? "" : fault->is_store ? " (a store)" : " (a load)";
     struct vgpu_memory_range range = vgpu_memory_find((const void *)fault->address);
     if (range.kind == VGPU_MEMORY_MULTICAST) {
         (void)snprintf(text, bytes,
-                       "an ordinary access to address 0x%lx, which is a multicast address: only "
-                       "multimem instructions may use it",
-                       (unsigned long)fault->address);
+                       "an ordinary access%s to address 0x%lx, which is a multicast address: only "
+                       "multimem instructions may use it%s",
+                       kind, (unsigned long)fault->address, window);
     } else {
-        (void)snprintf(text, bytes, "an illegal memory access to address 0x%lx%s",
+        (void)snprintf(text, bytes, "an illegal memory access%s to address 0x%lx%s%s", kind,
                        (unsigned long)fault->address,
-                       fault->signal == SIGBUS ? " (beyond the end of what is mapped there)" : "");
+                       fault->signal == SIGBUS ? " (beyond the end of what is mapped there)" : "",
+                       window);
     }
     return cudaErrorIllegalAddress;
 }
@@ -139,10 +168,10 @@ static void report_overflow(struct vgpu_worker *worker, struct vgpu_block *block
                    "the thread's stack of %zu bytes overflowed; "
                    "cudaDeviceSetLimit(cudaLimitStackSize, bytes) raises it",
                    thread->stack ? thread->stack->bytes : 0);
-    fail(thread->block->launch, thread->block, thread, cudaErrorLaunchFailure, text);
+    fail(thread->block->launch, thread->block, thread, cudaErrorLaunchFailure, text, NULL);
     if (thread->block->launch != block->launch) {
         fail(block->launch, block, worker->fault.thread, cudaErrorLaunchFailure,
-             "the stack was overwritten by that thread");
+             "the stack was overwritten by that thread", NULL);
     }
     vgpu_stack_mend(&worker->stacks);
 }
@@ -155,15 +184,18 @@ void vgpu_fault_report(struct vgpu_worker *worker, struct vgpu_block *block)
     if (fault->kind == VGPU_FAULT_SIGNAL && !overflowed) {
         overflowed = find_overflow(worker);
     }
+    char *more = describe_trace(&fault->trace);
     if (overflowed) {
         report_overflow(worker, block, overflowed);
     } else if (fault->kind == VGPU_FAULT_SIGNAL) {
         char text[sizeof(fault->text)];
         cudaError_t error = describe_signal(fault, text, sizeof(text));
-        fail(block->launch, block, fault->thread, error, text);
+        fail(block->launch, block, fault->thread, error, text, more);
     } else {
-        fail(block->launch, block, fault->thread, fault->error, fault->text);
+        fail(block->launch, block, fault->thread, fault->error, fault->text, more);
     }
+    free(more);
+    fault->trace.count = 0;
     fault->kind = VGPU_FAULT_NONE;
     fault->thread = NULL;
     vgpu_order_release(fault);
@@ -193,8 +225,27 @@ static const char *name_wait(const struct vgpu_thread *thread, char *out, size_t
     return out;
 }
 
+// The same with the lines where they wait.
+static void report_diverged(struct vgpu_block *block)
+{
+    char *more = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&more, &bytes);
+    if (out) {
+        vgpu_check_describe_threads(block->worker, block, out);
+        (void)fclose(out);
+    }
+    fail(block->launch, block, NULL, cudaErrorLaunchFailure,
+         "divergent barriers: the block cannot go on, its threads wait for each other", more);
+    free(more);
+}
+
 void vgpu_fault_diverged(struct vgpu_block *block)
 {
+    if (vgpu_checking) {
+        report_diverged(block);
+        return;
+    }
     char text[sizeof(((struct vgpu_fault_record *)0)->text)];
     size_t used = (size_t)snprintf(text, sizeof(text), "the block cannot go on: ");
     unsigned first = 0;
@@ -213,7 +264,7 @@ void vgpu_fault_diverged(struct vgpu_block *block)
     if (first < block->thread_count) {
         (void)snprintf(text + used, sizeof(text) - used, ", ...");
     }
-    fail(block->launch, block, NULL, cudaErrorLaunchFailure, text);
+    fail(block->launch, block, NULL, cudaErrorLaunchFailure, text, NULL);
 }
 
 // ---- What kernels call --------------------------------------------------------------------------
@@ -234,6 +285,9 @@ void vgpu_fault(cudaError_t error, const char *format, ...)
     worker->fault.error = error;
     (void)vsnprintf(worker->fault.text, sizeof(worker->fault.text), format, arguments);
     va_end(arguments);
+    if (vgpu_checking) {
+        vgpu_trace_here(&worker->fault.trace, 0);
+    }
     vgpu_fault_leave(worker);
 }
 
@@ -305,6 +359,16 @@ static void handle(int signal, siginfo_t *info, void *context)
     worker->fault.address = (uintptr_t)info->si_addr;
     worker->fault.thread = thread;
     worker->fault.stack_pointer = stack_pointer_of(context, thread);
+    worker->fault.trace.count = 0;
+#if defined(__x86_64__)
+    const ucontext_t *met = context;
+    uintptr_t low = thread->stack ? (uintptr_t)thread->stack->low : 0;
+    worker->fault.knows_kind = signal == SIGSEGV && info->si_code != SI_KERNEL;
+    worker->fault.is_store = (met->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+    if (vgpu_checking && low && worker->fault.stack_pointer - low < thread->stack->bytes) {
+        vgpu_trace_here(&worker->fault.trace, (uintptr_t)met->uc_mcontext.gregs[REG_RIP]);
+    }
+#endif
 #ifdef VGPU_FIBER_UCONTEXT
     vgpu_context_jump(&worker->context);
 #else

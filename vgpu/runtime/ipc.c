@@ -4,6 +4,7 @@
 // key; the opener reaches the descriptor through /proc, which the kernel allows to the same user
 // only. SPDX-License-Identifier: Apache-2.0
 #include "backing.h"
+#include "check.h"
 #include "cuda_runtime_api.h"
 #include "error.h"
 #include "memory.h"
@@ -42,6 +43,7 @@ static struct opened *opened_list; // under the memory lock
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer)
 {
+    vgpu_check_outsiders();
     if (!handle) {
         return vgpu_fail(cudaErrorInvalidValue, "cudaIpcGetMemHandle: handle is NULL");
     }
@@ -136,6 +138,7 @@ undo_backing:
 
 cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsigned int flags)
 {
+    vgpu_check_outsiders();
     struct vgpu_device *device = vgpu_current_device();
     cudaError_t error = vgpu_device_ready(device);
     if (error != cudaSuccess) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory.h"
 
+#include "check.h"
 #include "error.h"
 #include "multimem.h"
 #include "range_table.h"
@@ -196,6 +197,8 @@ cudaError_t vgpu_memory_check(const char *what, const void *address, size_t byte
         return check_unknown(what, address, bytes);
     }
     cudaError_t error = check_access(what, address, &range, writes);
+    const uintptr_t start = first;
+    const size_t length = bytes;
     uintptr_t base = range.base;
     while (error == cudaSuccess && bytes > range.bytes - (first - range.base)) {
         // Goes beyond this mapping: fine only where virtual memory goes on.
@@ -209,6 +212,12 @@ cudaError_t vgpu_memory_check(const char *what, const void *address, size_t byte
         error = check_access(what, (void *)range.base, &range, writes);
         bytes -= end - first;
         first = end;
+    }
+    char window[256];
+    if (error == cudaSuccess && vgpu_checking &&
+        vgpu_check_is_closed(start, length, window, sizeof(window))) {
+        error = vgpu_fail(cudaErrorInvalidValue, "%s %p with %zu bytes%s", what, address, length,
+                          window);
     }
     return error;
 }

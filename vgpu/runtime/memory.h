@@ -55,6 +55,7 @@ struct vgpu_mapping {
     int device;
     bool no_access; // mapped but cuMemSetAccess has allowed nothing yet
     bool read_only;
+    size_t closed_before, closed_behind; // bytes that the checking mode has closed around a window
     unsigned flags;               // host memory: as given to cudaHostAlloc or cudaHostRegister
     struct vgpu_backing *backing; // NULL for host memory
     size_t backing_offset;

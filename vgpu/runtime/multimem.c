@@ -6,6 +6,7 @@
 // their accesses to other ranges merely look again. SPDX-License-Identifier: Apache-2.0
 #include "multimem.h"
 
+#include "check.h"
 #include "error.h"
 #include "multicast.h"
 
@@ -166,7 +167,9 @@ const struct vgpu_multimem_range *vgpu_multimem_find(uintptr_t address, size_t b
     vgpu_memory_unlock();
     if (error != cudaSuccess) {
         // An illegal address whatever the reason: the text says which.
-        vgpu_fault(cudaErrorIllegalAddress, "%s", vgpu_last_error_text());
+        char window[256];
+        vgpu_check_describe_address(address, window, sizeof(window));
+        vgpu_fault(cudaErrorIllegalAddress, "%s%s", vgpu_last_error_text(), window);
     }
     return &vgpu_multimem_cache;
 }

@@ -68,6 +68,11 @@ void vgpu_mark_pool_thread(void)
     on_pool_thread = true;
 }
 
+bool vgpu_pool_has_pending(void)
+{
+    return atomic_load(&pending) > 0;
+}
+
 // ---- The list of launches -----------------------------------------------------------------------
 
 // Under the lock.
@@ -90,6 +95,9 @@ void vgpu_pool_add(struct vgpu_launch *launch)
 {
     vgpu_order_release(launch);           // acquired by each thread of its blocks
     uint64_t count = launch->block_count; // once unlocked, the launch may end at any time
+    if (vgpu_checking) {
+        vgpu_check_launch_begins(launch);
+    }
     pthread_mutex_lock(&pool_lock);
     launch->listed = true;
     launch->next = NULL;
@@ -142,6 +150,9 @@ static void finish_blocks(struct vgpu_launch *launch, uint64_t count)
         return;
     }
     vgpu_order_acquire(&launch->unfinished);
+    if (vgpu_checking) {
+        vgpu_check_launch_ends(launch);
+    }
     vgpu_operation_complete(&launch->operation);
 }
 
@@ -443,10 +454,15 @@ static void *run_worker(void *argument)
             if (!admit(worker)) {
                 stay_idle();
             }
-        } else if (run_round(worker, &starved)) {
-            stay_busy(worker, &quiet);
         } else {
-            stay_quiet(worker, &quiet, starved);
+            if (run_round(worker, &starved)) {
+                stay_busy(worker, &quiet);
+            } else {
+                stay_quiet(worker, &quiet, starved);
+            }
+            if (vgpu_checking && worker->resident_count > 0) {
+                vgpu_check_round(worker);
+            }
         }
     }
     atomic_fetch_add(&parked, 1);

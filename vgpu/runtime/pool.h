@@ -20,6 +20,8 @@ void vgpu_pool_add(struct vgpu_launch *launch);
 // Whether the calling thread belongs to the pool (or runs host functions), so that waiting for a
 // stream could never end.
 bool vgpu_on_pool_thread(void);
+// Whether there are blocks that no worker has taken yet.
+bool vgpu_pool_has_pending(void);
 void vgpu_mark_pool_thread(void);
 
 // CLOCK_MONOTONIC in nanoseconds.

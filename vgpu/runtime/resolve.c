@@ -5,6 +5,7 @@
 // tools which follow addresses see one address a byte), or one made for the purpose through /proc.
 // Pieces are kept until bindings or mappings change; retired ones stay allocated while the object
 // lives, since a thread may still hold them. SPDX-License-Identifier: Apache-2.0
+#include "check.h"
 #include "error.h"
 #include "multicast.h"
 #include "multicast_control.h"
@@ -111,9 +112,9 @@ static struct vgpu_mapping *find_mapping(uint64_t inode, const unsigned char *ke
             __builtin_memcmp(backing->label.key, key, 16) != 0) {
             continue;
         }
-        bool covers = mapping->backing_offset <= offset &&
-                      offset - mapping->backing_offset <= mapping->bytes &&
-                      bytes <= mapping->bytes - (offset - mapping->backing_offset);
+        size_t first = mapping->backing_offset + mapping->closed_before;
+        size_t open = mapping->bytes - mapping->closed_before - mapping->closed_behind;
+        bool covers = first <= offset && offset - first <= open && bytes <= open - (offset - first);
         if (covers && (!newest || mapping->number > newest->number)) {
             newest = mapping;
         }
@@ -238,6 +239,13 @@ static cudaError_t resolve_new(struct vgpu_multicast *multicast, const struct vg
             high = end < high ? end : high;
         }
         uintptr_t base = mapping->base + (low - mapping->backing_offset);
+        if (vgpu_checking) {
+            uintptr_t end = base + (high - low);
+            uintptr_t from = base;
+            vgpu_check_narrow(&base, &end);
+            low += base - from;
+            high = low + (end - base);
+        }
         error = make_piece(multicast, seen, low, high, base, out);
     }
     free(seen);

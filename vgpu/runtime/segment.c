@@ -7,6 +7,7 @@
 // touching old ones. SPDX-License-Identifier: Apache-2.0
 #include "segment.h"
 
+#include "check.h"
 #include "error.h"
 
 #include <errno.h>
@@ -31,6 +32,7 @@ struct vgpu_block {
     struct vgpu_segment *segment;
     size_t offset, bytes; // in the segment; multiples of SMALL_ALIGN
     bool used;
+    bool held;                                 // freed, but not given out again for a while
     struct vgpu_block *before, *after;         // in address order
     struct vgpu_block *bin_before, *bin_after; // while free
 };
@@ -331,12 +333,32 @@ undo_budget:
     return error;
 }
 
+// In checking mode small blocks rest before they are given out again: what was freed and is still
+// used keeps what it held.
+static void give_back_late(struct vgpu_block *block)
+{
+    enum { HELD_BLOCKS = 1024, HELD_BYTES = 4096 };
+    static struct vgpu_block *held[HELD_BLOCKS]; // a ring
+    static unsigned next;
+    if (!vgpu_checking || block->bytes > HELD_BYTES) {
+        give_back(block);
+        return;
+    }
+    struct vgpu_block *oldest = held[next % HELD_BLOCKS];
+    held[next++ % HELD_BLOCKS] = block;
+    block->held = true;
+    if (oldest) {
+        oldest->held = false;
+        give_back(oldest);
+    }
+}
+
 static void free_block(struct vgpu_block *block)
 {
     vgpu_mapping_remove(&block->mapping);
     poison((void *)block->mapping.base, block->bytes);
     vgpu_budget_return(block->segment->device, block->bytes);
-    give_back(block);
+    give_back_late(block);
 }
 
 cudaError_t vgpu_block_allocate(const char *function, struct vgpu_device *device, size_t bytes,
@@ -380,7 +402,7 @@ void vgpu_memory_free_device(int device)
         found = false;
         for (struct vgpu_segment *s = segments[device]; s && !found; s = s->next) {
             struct vgpu_block *block = s->first;
-            while (block && !block->used) {
+            while (block && (!block->used || block->held)) {
                 block = block->after;
             }
             if (block) {

@@ -2,6 +2,7 @@
 //
 // The descriptor is the memfd itself; what it is stands in its label (backing.h).
 // SPDX-License-Identifier: Apache-2.0
+#include "check.h"
 #include "driver_error.h"
 #include "error.h"
 #include "multicast.h"
@@ -44,6 +45,7 @@ static cudaError_t export_handle(void *shareable, CUmemGenericAllocationHandle h
 CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags)
 {
+    vgpu_check_outsiders();
     cudaError_t before = vgpu_driver_begin();
     vgpu_memory_lock();
     cudaError_t error = export_handle(shareable, handle, type, flags);
@@ -106,6 +108,7 @@ static cudaError_t import_handle(CUmemGenericAllocationHandle *handle, void *sha
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                         CUmemAllocationHandleType type)
 {
+    vgpu_check_outsiders();
     cudaError_t before = vgpu_driver_begin();
     vgpu_memory_lock();
     cudaError_t error = import_handle(handle, shareable, type);

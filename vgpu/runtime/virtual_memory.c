@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "virtual_memory.h"
 
+#include "check.h"
 #include "driver_error.h"
 #include "error.h"
 #include "multicast.h"
@@ -27,6 +28,7 @@ struct piece {
 // Mappings that are only there to be given up: at the process's limit of mappings even unmapping,
 // which replaces one mapping by another, would fail. Under the memory lock.
 static const size_t SPARE_PAGES = 4;
+static const size_t KEPT_FOR_CHECKS = (size_t)4 << 40; // bytes of addresses that were given back
 static char *spare;
 
 static void keep_spare(void)
@@ -92,7 +94,9 @@ static cudaError_t address_reserve(CUdeviceptr *pointer, size_t bytes, size_t al
                          "alignment a power of two",
                          function, bytes, alignment, VGPU_GRANULARITY);
     }
-    char *base = reserve(bytes, alignment, (uintptr_t)wanted);
+    // In checking mode nothing begins where a reservation ends.
+    size_t guard = vgpu_checking ? VGPU_GRANULARITY : 0;
+    char *base = reserve(bytes + guard, alignment, (uintptr_t)wanted);
     if (!base) {
         return vgpu_fail_limit(function, "no addresses", errno);
     }
@@ -122,7 +126,12 @@ static cudaError_t address_free(CUdeviceptr pointer, size_t bytes)
                          function, (void *)mapping->base);
     }
     vgpu_reservation_remove(base);
-    munmap((void *)base, bytes);
+    static size_t kept; // under the lock
+    if (vgpu_checking && kept < KEPT_FOR_CHECKS) {
+        kept += bytes; // stays inaccessible, so that what still uses it is found
+    } else {
+        munmap((void *)base, bytes + (vgpu_checking ? VGPU_GRANULARITY : 0));
+    }
     return cudaSuccess;
 }
 

@@ -111,7 +111,7 @@ void vgpu_warp_thread_ended(struct vgpu_block *block, const struct vgpu_thread *
 
 // Meets the live lanes of the mask. Returns the meeting; *round_out: the parity of its values.
 static inline struct vgpu_meeting *meet(struct vgpu_thread *thread, const char *what, unsigned mask,
-                                        const void *value, size_t bytes)
+                                        const void *value, size_t bytes, void *caller)
 {
     struct vgpu_block *block = thread->block;
     struct vgpu_warp *warp = &block->warp[thread->linear / VGPU_WARP_THREADS];
@@ -139,6 +139,7 @@ static inline struct vgpu_meeting *meet(struct vgpu_thread *thread, const char *
         }
         thread->state = VGPU_THREAD_AT_WARP;
         thread->warp_mask = mask;
+        thread->place = (uintptr_t)caller;
         vgpu_thread_wait(thread);
         thread->state = VGPU_THREAD_RUNNABLE;
     }
@@ -159,7 +160,8 @@ static struct vgpu_thread *calling_thread(const char *what)
 
 void vgpu_syncwarp(unsigned mask)
 {
-    (void)meet(calling_thread("__syncwarp"), "__syncwarp", mask, NULL, 0);
+    (void)meet(calling_thread("__syncwarp"), "__syncwarp", mask, NULL, 0,
+               __builtin_return_address(0));
 }
 
 unsigned vgpu_warp_exchange(unsigned mask, const void *value, size_t bytes, void *lanes_out)
@@ -169,7 +171,8 @@ unsigned vgpu_warp_exchange(unsigned mask, const void *value, size_t bytes, void
         vgpu_fault(cudaErrorLaunchFailure, "a warp exchange of %zu bytes: must be 1 to %d", bytes,
                    SLOT_BYTES);
     }
-    struct vgpu_meeting *meeting = meet(thread, "a warp exchange", mask, value, bytes);
+    struct vgpu_meeting *meeting =
+        meet(thread, "a warp exchange", mask, value, bytes, __builtin_return_address(0));
     // The round that this lane took part in is the last one until it arrives again.
     memcpy(lanes_out, meeting->value[meeting->round ^ 1], sizeof(meeting->value[0]));
     return meeting->last_arrived;

@@ -81,6 +81,7 @@ static void *watch(void *argument)
         for (int i = 0; i < watched_count; i++) {
             busy |= look_at(&watched[i], &view[i]);
         }
+        busy |= vgpu_checking && vgpu_check_look(watched, watched_count);
         idle = busy ? 0 : idle + 1;
         if (idle >= IDLE_LOOKS) {
             idle = 0;

@@ -114,6 +114,10 @@ __device__ inline void windowFault(ncclWindow_t w, size_t offset, int member)
                    "the window is NULL: its registration failed or was not supported here");
     }
     int first = w->worldRank - w->lsaRank;
+    if (w->lsaSize == 0) {
+        vgpu_fault(cudaErrorIllegalAddress, "window %d of rank %d was deregistered", w->number,
+                   w->worldRank);
+    }
     if (member < 0 || member >= w->lsaSize) {
         vgpu_fault(cudaErrorIllegalAddress,
                    "window %d of rank %d: rank %d is outside its LSA team (world ranks %d to %d), "

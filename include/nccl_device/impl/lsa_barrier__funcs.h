@@ -60,6 +60,36 @@ NCCL_DEVICE_INLINE uint32_t *ncclLsaBarrierSession_internal<Coop>::multicastWord
     return records + (size_t)index * ncclLsaBarrierWords(team.nRanks) + word;
 }
 
+#if NCCL_DEVICE_CHECKED
+template <typename Coop>
+NCCL_DEVICE_INLINE vgpu_barrier_use ncclLsaBarrierSession_internal<Coop>::describe(bool timed) const
+{
+    vgpu_barrier_use use = {};
+    use.kind = "LSA barrier";
+    use.record = stateWord(0, 0);
+    use.index = index;
+    use.rank = comm.rank;
+    use.member = team.rank;
+    use.members = team.nRanks;
+    use.rank_step = team.stride;
+    use.round = rounds;
+    use.inbox = stateWord(team.rank, multimem ? multicastInbox() : NCCL_LSA_BARRIER_INBOX);
+    use.target = arrivalTarget();
+    use.counts = multimem;
+    use.timed = timed;
+    return use;
+}
+
+template <typename Coop>
+NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<Coop>::tell(vgpu_barrier_step step) const
+{
+    if (__builtin_expect(vgpu_checking, 0) && coop.thread_rank() == 0) {
+        vgpu_barrier_use use = describe(false);
+        vgpu_check_barrier(step, &use);
+    }
+}
+#endif
+
 template <typename Coop> NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<Coop>::open()
 {
 #if NCCL_DEVICE_CHECKED
@@ -70,6 +100,7 @@ template <typename Coop> NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<
             "nBarriers of the requirement)",
             (unsigned)index, comm.rank, handle.nBarriers);
     }
+    tell(VGPU_BARRIER_OPENED);
     if (coop.thread_rank() == 0) {
         uint32_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
         uint32_t *owner = stateWord(team.rank, NCCL_LSA_BARRIER_OWNER);
@@ -104,6 +135,7 @@ template <typename Coop> NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<
             *stateWord(team.rank, NCCL_LSA_BARRIER_ROUNDS) = (uint32_t)rounds;
         }
 #if NCCL_DEVICE_CHECKED
+        tell(VGPU_BARRIER_CLOSED);
         uint32_t *owner = stateWord(team.rank, NCCL_LSA_BARRIER_OWNER);
         cuda::atomic_ref<uint32_t, cuda::thread_scope_device>(*owner).store(
             0, cuda::memory_order_release);
@@ -117,6 +149,14 @@ template <typename Coop>
 NCCL_DEVICE_INLINE int ncclLsaBarrierSession_internal<Coop>::multicastInbox() const
 {
     return NCCL_LSA_BARRIER_MULTICAST_INBOX + (int)(rounds % 2);
+}
+
+// What the running round's arrivals bring the counters to. Of multicast, each counter serves every
+// second round and grows by nRanks in it.
+template <typename Coop>
+NCCL_DEVICE_INLINE uint32_t ncclLsaBarrierSession_internal<Coop>::arrivalTarget() const
+{
+    return (uint32_t)(multimem ? (rounds / 2 + 1) * (uint64_t)team.nRanks : rounds + 1);
 }
 
 // True once *word has reached `target`, or the communicator is aborted; false at the deadline.
@@ -149,9 +189,15 @@ NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::waitAll(cuda::memo
 {
     uint64_t deadline = withTimeout ? (uint64_t)clock64() + timeoutCycles : 0;
     cuda::memory_order acquire = nccl::utility::acquireOrderOf(order);
-    // Each counter serves every second round and grows by nRanks in it.
-    uint32_t target = (uint32_t)(multimem ? (rounds / 2 + 1) * (uint64_t)team.nRanks : rounds + 1);
+    uint32_t target = arrivalTarget();
     bool late = false;
+#if NCCL_DEVICE_CHECKED
+    vgpu_barrier_use use;
+    if (__builtin_expect(vgpu_checking, 0)) {
+        use = describe(withTimeout);
+        vgpu_check_wait(&use);
+    }
+#endif
     if (multimem) {
         if (coop.thread_rank() == 0) {
             uint32_t *word = stateWord(team.rank, multicastInbox());
@@ -164,6 +210,11 @@ NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::waitAll(cuda::memo
             late = !this->template waitWord<withTimeout>(word, target, acquire, deadline);
         }
     }
+#if NCCL_DEVICE_CHECKED
+    if (__builtin_expect(vgpu_checking, 0)) {
+        vgpu_check_wait(nullptr);
+    }
+#endif
     if (withTimeout) {
         late = nccl::utility::anyLate(coop, late, stateWord(team.rank, NCCL_LSA_BARRIER_LATE));
     }
@@ -182,6 +233,15 @@ NCCL_DEVICE_INLINE ncclLsaBarrierSession<Coop>::ncclLsaBarrierSession(
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     this->multimem = multimem && mmHandle.mcBasePtr != nullptr;
+#if NCCL_DEVICE_CHECKED
+    if (__builtin_expect(vgpu_checking, 0) && multimem && !this->multimem) {
+        vgpu_fault(cudaErrorInvalidValue,
+                   "LSA barrier %u of rank %d: multimem was asked for, but the multimem handle is "
+                   "empty; ask for lsaMultimem in ncclDevCommRequirements (without the checking "
+                   "mode the barrier uses stores instead)",
+                   index, comm.rank);
+    }
+#endif
 #else
     (void)multimem;
 #endif
@@ -207,6 +267,9 @@ NCCL_DEVICE_INLINE void ncclLsaBarrierSession<Coop>::arrive(Coop, cuda::memory_o
 {
     bool release = nccl::utility::releaseOrderOf(order) == cuda::memory_order_release;
     this->coop.sync();
+#if NCCL_DEVICE_CHECKED
+    this->tell(VGPU_BARRIER_ARRIVED);
+#endif
     if (this->multimem) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
         if (this->coop.thread_rank() == 0) {

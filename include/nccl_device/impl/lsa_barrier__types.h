@@ -50,9 +50,15 @@ template <typename Coop> struct ncclLsaBarrierSession_internal {
     // Word `word` of this barrier's record on team rank `rank`; of all ranks at once.
     NCCL_DEVICE_INLINE uint32_t *stateWord(int rank, int word) const;
     NCCL_DEVICE_INLINE uint32_t *multicastWord(int word) const;
+#if NCCL_DEVICE_CHECKED
+    // For the checking mode: this use of the barrier, in words of the runtime; one step of it.
+    NCCL_DEVICE_INLINE vgpu_barrier_use describe(bool timed) const;
+    NCCL_DEVICE_INLINE void tell(vgpu_barrier_step step) const;
+#endif
     NCCL_DEVICE_INLINE void open();
     NCCL_DEVICE_INLINE void close();
     NCCL_DEVICE_INLINE int multicastInbox() const;
+    NCCL_DEVICE_INLINE uint32_t arrivalTarget() const;
     template <bool withTimeout>
     NCCL_DEVICE_INLINE bool waitWord(uint32_t *word, uint32_t target, cuda::memory_order order,
                                      uint64_t deadline) const;

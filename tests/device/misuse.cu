@@ -1,0 +1,601 @@
+// The checking mode, VGPU_CHECK=1: each misuse is planted in a program of its own (this one, run
+// again), and what the program prints is compared: who, where, which window, which line.
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks_of_devices.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+enum { WINDOW_BYTES = 5000, BARRIERS = 4 };
+
+// What a case's kernel is given.
+struct kernel_input {
+    ncclWindow_t window;
+    ncclDevComm comm;
+    unsigned *word; // device memory, zero
+    char *local;
+};
+
+// ---- Windows ------------------------------------------------------------------------------------
+
+__global__ void forms_a_pointer_beyond(kernel_input in)
+{
+    if (in.comm.rank == 1 && threadIdx.x == 3) {
+        *(char *)ncclGetLsaPointer(in.window, 5004, 0) = 1; // forms beyond
+    }
+}
+
+__device__ __noinline__ void store_far(char *at, size_t offset)
+{
+    at[offset] = 7; // stores beyond
+}
+
+__global__ void stores_beyond(kernel_input in)
+{
+    if (in.comm.rank == 1 && threadIdx.x == 2) {
+        store_far((char *)ncclGetLsaPointer(in.window, 0, 0), 8192); // calls the store
+    }
+}
+
+__global__ void loads_before(kernel_input in)
+{
+    if (in.comm.rank == 0) {
+        *in.word = *(volatile unsigned char *)ncclGetLsaPointer(in.window, 0, 1) +
+                   ((volatile unsigned char *)ncclGetLsaPointer(in.window, 0, 1))[-16]; // before
+    }
+}
+
+__global__ void uses_a_gone_window(kernel_input in)
+{
+    *(char *)ncclGetLocalPointer(in.window, 16) = 1; // gone window
+}
+
+__global__ void uses_a_gone_pointer(kernel_input in)
+{
+    in.local[16] = 1; // gone pointer
+}
+
+// ---- Multimem -----------------------------------------------------------------------------------
+
+__global__ void stores_plainly(kernel_input in)
+{
+    *((int *)ncclGetLsaMultimemPointer(in.window, 64, in.comm)) = 1; // plain store
+}
+
+__global__ void multimem_beyond(kernel_input in)
+{
+    float *at = (float *)ncclGetLsaMultimemPointer(in.window, 0, in.comm) + 1250;
+    asm volatile("multimem.red.relaxed.sys.global.add.f32 [%0], %1;" ::"l"(at), "f"(1.0f)
+                 : "memory"); // red beyond
+}
+
+__global__ void no_multimem_pointer(kernel_input in)
+{
+    *in.word = (unsigned)(uintptr_t)ncclGetLsaMultimemPointer(in.window, 0, in.comm); // no multimem
+}
+
+__global__ void no_multimem_barrier(kernel_input in)
+{
+    ncclLsaBarrierSession<ncclCoopCta> barrier(ncclCoopCta(), in.comm, ncclTeamTagLsa(), 0,
+                                               true); // multimem barrier
+    barrier.sync(ncclCoopCta(), cuda::memory_order_relaxed);
+}
+
+// ---- Barriers between ranks ---------------------------------------------------------------------
+
+__global__ void one_index_for_two(kernel_input in)
+{
+    ncclCoopCta cta;
+    ncclLsaBarrierSession<ncclCoopCta> barrier(cta, in.comm, ncclTeamTagLsa(), 1); // two blocks
+    if (threadIdx.x == 0) {
+        atomicAdd(in.word, 1u);
+        while (cuda::atomic_ref<unsigned, cuda::thread_scope_device>(*in.word).load() < 2) {
+        }
+    }
+    barrier.sync(cta, cuda::memory_order_relaxed);
+}
+
+__global__ void index_too_high(kernel_input in)
+{
+    ncclLsaBarrierSession<ncclCoopCta> barrier(ncclCoopCta(), in.comm, ncclTeamTagLsa(), 4); // high
+    barrier.sync(ncclCoopCta(), cuda::memory_order_relaxed);
+}
+
+__global__ void different_indices(kernel_input in)
+{
+    ncclCoopCta cta;
+    ncclLsaBarrierSession<ncclCoopCta> barrier(cta, in.comm, ncclTeamTagLsa(), in.comm.rank);
+    barrier.sync(cta, cuda::memory_order_relaxed); // different
+}
+
+__global__ void rank_1_once_less(kernel_input in)
+{
+    ncclCoopCta cta;
+    ncclLsaBarrierSession<ncclCoopCta> barrier(cta, in.comm, ncclTeamTagLsa(), 2);
+    for (int round = 0; round < 3 - in.comm.rank; round++) {
+        barrier.sync(cta, cuda::memory_order_relaxed); // once less
+    }
+}
+
+// ---- Barriers of a block ------------------------------------------------------------------------
+
+__global__ void two_lines(kernel_input in)
+{
+    if (threadIdx.x < 8) {
+        __syncthreads(); // first line
+        in.word[1] = 1;
+    } else {
+        atomicAdd(in.word, 1u);
+        __syncthreads(); // second line
+    }
+}
+
+__global__ void two_lines_of_a_group(kernel_input in)
+{
+    ncclCoopCta cta;
+    if (threadIdx.x == 31) {
+        cta.sync(); // group, first
+    }
+    atomicAdd(in.word, 1u);
+    cta.sync(); // group, second
+}
+
+__global__ void waits_elsewhere(kernel_input in)
+{
+    if (threadIdx.x < 4) {
+        __syncwarp(0x1f); // in the warp
+    }
+    atomicAdd(in.word, 1u);
+    __syncthreads(); // others
+}
+
+// ---- Waits that nothing can end -----------------------------------------------------------------
+
+__global__ void flag_of_nobody(kernel_input in)
+{
+    cuda::atomic_ref<unsigned, cuda::thread_scope_system> flag(*in.word);
+    while (flag.load(cuda::memory_order_acquire) == 0) { // flag of nobody
+    }
+}
+
+__global__ void counts_while_it_waits(kernel_input in)
+{
+    cuda::atomic_ref<unsigned, cuda::thread_scope_system> flag(*in.word);
+    for (unsigned long long i = 0; flag.load(cuda::memory_order_acquire) == 0; i++) { // counts
+        in.word[2] = (unsigned)i;
+    }
+}
+
+// ---- Cases --------------------------------------------------------------------------------------
+
+enum : unsigned {
+    MULTIMEM = 1,       // ask for lsaMultimem
+    DEREGISTERED = 2,   // the window is gone when the kernel starts
+    ONLY_RANK_0 = 4,    // rank 1 does not launch
+    PROCESSES = 8,      // ranks are processes
+    HOST_MAY_HELP = 16, // a thread of the host sleeps, then raises in.word
+    SOON = 32,          // VGPU_CHECK_SECONDS=1
+};
+
+struct misuse {
+    const char *name;
+    void (*kernel)(kernel_input);
+    unsigned blocks, threads, flags;
+    cudaError_t error; // of rank 1, or of rank 0 where only it launches
+    // All of these must be printed; "@text" stands for the place of the source line that ends in
+    // "// text".
+    const char *parts[12];
+};
+
+static const misuse MISUSES[] = {
+    {"pointer function beyond the end",
+     forms_a_pointer_beyond,
+     1,
+     32,
+     0,
+     cudaErrorIllegalAddress,
+     {"rank 1, device 1: kernel forms_a_pointer_beyond", "block (0,0,0): thread (3,0,0)",
+      "window 1 of rank 0 has 5000 bytes, offset 5004", "at @forms beyond"}},
+    {"store beyond the end",
+     stores_beyond,
+     1,
+     32,
+     0,
+     cudaErrorIllegalAddress,
+     {"rank 1, device 1: kernel stores_beyond", "thread (2,0,0)", "(a store)",
+      "offset 8192, beyond the end of rank 0's copy of window 1 (base 0x", "5000 bytes)",
+      "at @stores beyond in store_far", "called from @calls the store in "}},
+    {"load before the start",
+     loads_before,
+     1,
+     1,
+     0,
+     cudaSuccess,
+     {"rank 0, device 0: kernel loads_before", "thread (0,0,0)", "(a load)",
+      "16 bytes before the start of rank 1's copy of window 1", "at @before"}},
+    {"window used after its end",
+     uses_a_gone_window,
+     1,
+     1,
+     DEREGISTERED,
+     cudaErrorIllegalAddress,
+     {"rank 1, device 1", "window 1 of rank 1 was deregistered", "at @gone window"}},
+    {"pointer used after its window's end",
+     uses_a_gone_pointer,
+     1,
+     1,
+     DEREGISTERED,
+     cudaErrorIllegalAddress,
+     {"device 1", "offset 16 in rank 1's copy of window 1, which has been deregistered",
+      "at @gone pointer"}},
+    {"plain access to a multimem address",
+     stores_plainly,
+     1,
+     1,
+     MULTIMEM,
+     cudaErrorIllegalAddress,
+     {"rank 1, device 1: kernel stores_plainly", "an ordinary access (a store)",
+      "only multimem instructions may use it", "offset 64 in the multimem view of window 1",
+      "at @plain store"}},
+    {"multimem access beyond the end",
+     multimem_beyond,
+     1,
+     1,
+     MULTIMEM,
+     cudaErrorIllegalAddress,
+     {"rank 1, device 1: kernel multimem_beyond", "multimem access to 4 bytes",
+      "offset 5000, beyond the end of the multimem view of window 1", "at @red beyond"}},
+    {"multimem pointer without lsaMultimem",
+     no_multimem_pointer,
+     1,
+     1,
+     0,
+     cudaErrorIllegalAddress,
+     {"rank 1, device 1", "window 1 of rank 1: the multimem handle is empty; ask for lsaMultimem",
+      "at @no multimem"}},
+    {"multimem barrier without lsaMultimem",
+     no_multimem_barrier,
+     1,
+     32,
+     0,
+     cudaErrorInvalidValue,
+     {"rank 1, device 1", "LSA barrier 0 of rank 1: multimem was asked for", "lsaMultimem",
+      "at @multimem barrier"}},
+    {"one barrier index for two blocks",
+     one_index_for_two,
+     2,
+     32,
+     0,
+     cudaErrorInvalidValue,
+     {"LSA barrier 1 of rank", "is used by block (", "at once: opened by thread (0,0,0) of kernel",
+      "at @two blocks"}},
+    {"barrier index not below lsaBarrierCount",
+     index_too_high,
+     1,
+     32,
+     0,
+     cudaErrorInvalidValue,
+     {"rank 1, device 1", "LSA barrier 4 of rank 1: only 4 barriers were asked for", "at @high"}},
+    {"__syncthreads on two lines",
+     two_lines,
+     1,
+     32,
+     ONLY_RANK_0,
+     cudaErrorLaunchFailure,
+     {"rank 0, device 0: kernel two_lines", "divergent barrier: 8 threads of the block wait at",
+      "__syncthreads at @first line", "came to __syncthreads at @second line"}},
+    {"a group's sync on two lines",
+     two_lines_of_a_group,
+     1,
+     32,
+     ONLY_RANK_0,
+     cudaErrorLaunchFailure,
+     {"divergent barrier: 31 threads", "at @group, second", "at @group, first"}},
+    {"threads that wait elsewhere",
+     waits_elsewhere,
+     1,
+     32,
+     ONLY_RANK_0,
+     cudaErrorLaunchFailure,
+     {"rank 0, device 0: kernel waits_elsewhere", "divergent barriers: the block cannot go on",
+      "threads 0-3 wait at @in the warp: in the warp for mask 0x0000001f",
+      "threads 4-31 wait at @others: at __syncthreads"}},
+    {"different barrier indices",
+     different_indices,
+     1,
+     32,
+     0,
+     cudaErrorLaunchTimeout,
+     {"deadlock", "rank 0, device 0: kernel different_indices",
+      "thread 0 waits at @different: at LSA barrier 0 of rank 0, round 1",
+      "rank 1 never came to it; block (0,0,0) of its kernel different_indices waits at LSA "
+      "barrier 1, round 1, at @different",
+      "thread 0 waits at @different: at LSA barrier 1 of rank 1, round 1",
+      "threads 1-31 wait at @different: at __syncthreads"}},
+    {"a rank that leaves early",
+     rank_1_once_less,
+     1,
+     4,
+     0,
+     cudaSuccess,
+     {"deadlock", "thread 0 waits at @once less: at LSA barrier 2 of rank 0, round 3",
+      "rank 1 came to it for 2 rounds, last at @once less; no kernel runs on device 1; the last "
+      "one "
+      "there, rank_1_once_less, has ended"}},
+    {"a rank that does not launch",
+     different_indices,
+     1,
+     32,
+     ONLY_RANK_0,
+     cudaErrorLaunchTimeout,
+     {"deadlock", "rank 1 never came to it; no kernel has been launched on device 1"}},
+    {"a flag that nobody raises",
+     flag_of_nobody,
+     1,
+     1,
+     ONLY_RANK_0,
+     cudaErrorLaunchTimeout,
+     {"deadlock", "thread 0 waits at @flag of nobody: in a loop that reads memory"}},
+    {"a flag that a thread of the host raises late",
+     counts_while_it_waits,
+     1,
+     1,
+     ONLY_RANK_0 | HOST_MAY_HELP | SOON,
+     cudaSuccess,
+     {"these blocks have been waiting for ",
+      "thread 0 waits at @counts: in a loop that reads memory", "the kernels go on"}},
+    {"a rank of another process that comes late",
+     different_indices,
+     1,
+     32,
+     ONLY_RANK_0 | PROCESSES | SOON,
+     cudaErrorLaunchTimeout,
+     {"these blocks have been waiting for ", "LSA barrier 0 of rank 0, round 1",
+      "rank 1 has not arrived; it is in another process", "another process may yet end this"}},
+};
+enum { MISUSE_COUNT = sizeof MISUSES / sizeof MISUSES[0] };
+
+// ---- The planted program ------------------------------------------------------------------------
+
+static const misuse &planted(void)
+{
+    const char *number = getenv("MISUSE");
+    return MISUSES[number != nullptr ? atoi(number) : 0];
+}
+
+static void pause_ms(int milliseconds)
+{
+    struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000l};
+    nanosleep(&time, nullptr);
+}
+
+static void *raise_late(void *word)
+{
+    pause_ms(2500);
+    *static_cast<volatile unsigned *>(word) = 1;
+    return nullptr;
+}
+
+static pthread_barrier_t both;
+
+// A plain barrier, so that nobody of the host can end what the kernels wait for.
+static void wait_for_all(device_rank &me)
+{
+    if (planted().flags & PROCESSES) {
+        meet(me);
+    } else {
+        pthread_barrier_wait(&both);
+    }
+}
+
+// Launches the planted kernel; the error that it ends with goes to stdout.
+static void run_planted(device_rank &me)
+{
+    const misuse &what = planted();
+    test_window window;
+    kernel_input in = {};
+    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    needs.lsaBarrierCount = BARRIERS;
+    needs.lsaMultimem = (what.flags & MULTIMEM) != 0;
+    if (!open_window(me, WINDOW_BYTES, &window) ||
+        !EXPECT_OK(ncclDevCommCreate(me.comm, &needs, &in.comm))) {
+        return;
+    }
+    in.window = window.handle;
+    void *local = nullptr;
+    EXPECT_OK(ncclGetLsaDevicePointer(window.handle, 0, me.rank, &local));
+    in.local = static_cast<char *>(local);
+    EXPECT_CUDA(cudaMalloc((void **)&in.word, 16));
+    EXPECT_CUDA(cudaMemset(in.word, 0, 16));
+    if (what.flags & DEREGISTERED) {
+        wait_for_all(me);
+        EXPECT_OK(ncclCommWindowDeregister(me.comm, window.handle));
+        wait_for_all(me);
+    }
+    pthread_t helper;
+    if (what.flags & HOST_MAY_HELP && me.rank == 0) {
+        EXPECT_EQ(pthread_create(&helper, nullptr, raise_late, in.word), 0);
+    }
+    cudaError_t error = cudaSuccess;
+    if (me.rank == 0 || !(what.flags & ONLY_RANK_0)) {
+        what.kernel<<<what.blocks, what.threads, 0, me.stream>>>(in);
+        if (what.flags & PROCESSES) {
+            pause_ms(2500); // for the warning
+            EXPECT_OK(ncclCommAbort(me.comm));
+            EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+            error = cudaErrorLaunchTimeout; // was warned of
+        } else {
+            error = cudaStreamSynchronize(me.stream);
+        }
+    }
+    printf("rank %d: %s\n", me.rank, cudaGetErrorName(error));
+    fflush(stdout);
+    wait_for_all(me);
+    _exit(expect_failures() != 0);
+}
+
+static void run_two_threads(void)
+{
+    ncclUniqueId id;
+    EXPECT_OK(ncclGetUniqueId(&id));
+    pthread_barrier_init(&both, nullptr, 2);
+    rank_thread ranks[2] = {{0, 2, id, run_planted, nullptr}, {1, 2, id, run_planted, nullptr}};
+    pthread_t thread[2];
+    for (int i = 0; i < 2; i++) {
+        EXPECT_EQ(pthread_create(&thread[i], nullptr, rank_thread_main, &ranks[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(thread[i], nullptr);
+    }
+}
+
+// ---- Judging it ---------------------------------------------------------------------------------
+
+static char source[65536];
+
+// "misuse.cu:12" for the line that ends in "// mark".
+static void name_line(const char *mark, size_t length, char *out, size_t bytes)
+{
+    int line = 1;
+    for (const char *at = source; *at; at++) {
+        line += *at == '\n';
+        if (strncmp(at, "// ", 3) == 0 && strncmp(at + 3, mark, length) == 0 &&
+            at[3 + length] == '\n') {
+            snprintf(out, bytes, "misuse.cu:%d", line);
+            return;
+        }
+    }
+    snprintf(out, bytes, "no line ends in // %.*s", (int)length, mark);
+}
+
+// The part with the places that it names.
+static void write_out(const char *part, char *out, size_t bytes)
+{
+    static const char *const ENDS[] = {" in ", ": at ", ": in ", ";"};
+    const char *at = strchr(part, '@');
+    if (at == nullptr) {
+        snprintf(out, bytes, "%s", part);
+        return;
+    }
+    size_t length = strlen(at + 1);
+    for (const char *end : ENDS) {
+        const char *found = strstr(at + 1, end);
+        if (found != nullptr && (size_t)(found - at - 1) < length) {
+            length = (size_t)(found - at - 1);
+        }
+    }
+    char line[96];
+    name_line(at + 1, length, line, sizeof line);
+    snprintf(out, bytes, "%.*s%s%s", (int)(at - part), part, line, at + 1 + length);
+}
+
+struct child {
+    pid_t process;
+    int output;
+};
+
+static child start(int number)
+{
+    const misuse &what = MISUSES[number];
+    char text[16];
+    snprintf(text, sizeof text, "%d", number);
+    setenv("MISUSE", text, 1);
+    setenv("VGPU_CHECK", "1", 1);
+
+    setenv("VGPU_CHECK_SECONDS", what.flags & SOON ? "1" : "10", 1);
+    char path[] = "/tmp/tutti-misuse-XXXXXX";
+    child started = {0, mkstemp(path)};
+    unlink(path);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, started.output, 1);
+    posix_spawn_file_actions_adddup2(&actions, started.output, 2);
+    char name[] = "misuse";
+    char *arguments[] = {name, nullptr};
+    EXPECT_EQ(
+        posix_spawn(&started.process, "/proc/self/exe", &actions, nullptr, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    unsetenv("MISUSE");
+    return started;
+}
+
+static int count_reports(const char *text)
+{
+    int reports = 0;
+    for (const char *at = strstr(text, "vgpu: "); at != nullptr; at = strstr(at + 1, "vgpu: ")) {
+        reports++;
+    }
+    return reports;
+}
+
+static void judge(int number, const child &started)
+{
+    static char text[32768];
+    const misuse &what = MISUSES[number];
+    int status = 0;
+    EXPECT_EQ(waitpid(started.process, &status, 0), started.process);
+    ssize_t length = pread(started.output, text, sizeof text - 1, 0);
+    text[length > 0 ? length : 0] = 0;
+    close(started.output);
+    bool good = EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    good &= EXPECT(count_reports(text) >= 1);
+    char expected[512];
+    snprintf(expected, sizeof expected, "rank %d: %s\n", what.flags & ONLY_RANK_0 ? 0 : 1,
+             cudaGetErrorName(what.error));
+    good &= EXPECT_CONTAINS(text, expected);
+    for (int i = 0; i < 12 && what.parts[i] != nullptr; i++) {
+        char part[512], whole[512];
+        write_out(what.parts[i], part, sizeof part);
+        while (strchr(part, '@') != nullptr) {
+            write_out(part, whole, sizeof whole);
+            memcpy(part, whole, sizeof part);
+        }
+        good &= EXPECT_CONTAINS(text, part);
+    }
+    if (!good) {
+        printf("---- %s:\n%s----\n", what.name, text);
+    }
+}
+
+static void each_misuse_is_reported(void)
+{
+    enum { AT_ONCE = 6 };
+    child running[MISUSE_COUNT];
+    for (int i = 0; i < MISUSE_COUNT + AT_ONCE; i++) {
+        if (i >= AT_ONCE) {
+            judge(i - AT_ONCE, running[i - AT_ONCE]);
+        }
+        if (i < MISUSE_COUNT) {
+            running[i] = start(i);
+        }
+    }
+}
+
+int main(void)
+{
+    if (getenv("MISUSE") != nullptr) {
+        if (planted().flags & PROCESSES) {
+            run_ranks(2, as_rank<run_planted>, 30);
+        } else {
+            run_two_threads();
+        }
+        return expect_failures() != 0;
+    }
+    char folder[] = __FILE__;
+    *strrchr(folder, '/') = 0;
+    EXPECT_EQ(chdir(folder), 0); // reports name files as seen from here
+    int file = open(__FILE__, O_RDONLY | O_CLOEXEC);
+    ssize_t length = file >= 0 ? read(file, source, sizeof source - 1) : -1;
+    if (!EXPECT(length > 0)) {
+        return 1;
+    }
+    close(file);
+    RUN(each_misuse_is_reported);
+    return expect_result();
+}

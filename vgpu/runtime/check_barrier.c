@@ -1,0 +1,252 @@
+// Barriers, followed in checking mode: those between ranks, by what each member did last with each;
+// and __syncthreads, by the line that each thread comes from.
+// SPDX-License-Identifier: Apache-2.0
+#include "block.h"
+#include "check.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 1024 };
+
+// What one member did with one barrier, seen from this process.
+struct visit {
+    const void *record; // the barrier: where member 0 keeps it
+    int member;
+    int rank, index;
+    const char *kind;
+    uint64_t arrived; // rounds that it has announced
+    bool open;
+    int waits;             // threads that wait for the others of round `arrived`
+    const char *kernel;    // outlives its launches
+    uint3 block, thread;   // who opened it last, or holds it
+    uintptr_t place;       // of the last step; a return address
+    uintptr_t opened_from; // a return address
+    struct visit *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards the table
+static struct visit *table[BUCKETS];
+
+static struct visit **bucket_of(const void *record)
+{
+    return &table[(uintptr_t)record / 64 % BUCKETS];
+}
+
+// Under the lock; NULL where there is none.
+static struct visit *find_visit(const void *record, int member)
+{
+    for (struct visit *v = *bucket_of(record); v; v = v->next) {
+        if (v->record == record && v->member == member) {
+            return v;
+        }
+    }
+    return NULL;
+}
+
+static struct visit *get_visit(const struct vgpu_barrier_use *use)
+{
+    struct visit *visit = find_visit(use->record, use->member);
+    if (!visit) {
+        visit = calloc(1, sizeof(*visit));
+        if (visit) {
+            struct visit **bucket = bucket_of(use->record);
+            visit->record = use->record;
+            visit->member = use->member;
+            visit->arrived = use->round;
+            visit->next = *bucket;
+            *bucket = visit;
+        }
+    }
+    return visit;
+}
+
+void vgpu_check_forget_barriers(uintptr_t base, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < BUCKETS; i++) {
+        struct visit **link = &table[i];
+        while (*link) {
+            struct visit *visit = *link;
+            if ((uintptr_t)visit->record - base < bytes) {
+                *link = visit->next;
+                free(visit);
+            } else {
+                link = &visit->next;
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+// Two groups have one barrier open.
+static void refuse_second(const struct vgpu_barrier_use *use, const struct visit *first,
+                          uintptr_t place)
+{
+    struct vgpu_thread *thread = vgpu_current_thread;
+    const uint3 b = thread->block->index;
+    const char *line = vgpu_place_of(first->opened_from, false);
+    vgpu_fault(cudaErrorInvalidValue,
+               "%s %d of rank %d is used by block (%u,%u,%u) and by block (%u,%u,%u) at once: "
+               "opened by thread (%u,%u,%u) of kernel %s at %s and not yet closed, opened again "
+               "by thread (%u,%u,%u) at %s; give each group its own index",
+               use->kind, use->index, use->rank, first->block.x, first->block.y, first->block.z,
+               b.x, b.y, b.z, first->thread.x, first->thread.y, first->thread.z, first->kernel,
+               line, thread->index.x, thread->index.y, thread->index.z,
+               vgpu_place_of(place, false));
+}
+
+void vgpu_check_barrier(enum vgpu_barrier_step step, const struct vgpu_barrier_use *use)
+{
+    uintptr_t place = (uintptr_t)__builtin_return_address(0);
+    struct vgpu_thread *thread = vgpu_current_thread;
+    struct visit other = {0};
+    bool taken = false;
+    if (!thread) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    struct visit *visit = get_visit(use);
+    if (visit) {
+        taken = step == VGPU_BARRIER_OPENED && visit->open;
+        other = *visit;
+        visit->kind = use->kind;
+        visit->rank = use->rank;
+        visit->index = use->index;
+        visit->kernel = thread->block->name;
+        visit->block = thread->block->index;
+        visit->thread = thread->index;
+        visit->place = step == VGPU_BARRIER_CLOSED ? visit->place : place;
+        if (step == VGPU_BARRIER_OPENED) {
+            visit->open = true;
+            visit->opened_from = place;
+        } else if (step == VGPU_BARRIER_ARRIVED) {
+            visit->arrived = use->round + 1;
+        } else {
+            visit->open = false;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (taken) {
+        refuse_second(use, &other, place);
+    }
+}
+
+void vgpu_check_wait(const struct vgpu_barrier_use *use)
+{
+    struct vgpu_thread *thread = vgpu_current_thread;
+    if (!thread) {
+        return;
+    }
+    const struct vgpu_barrier_use *about = use ? use : thread->waits_for;
+    thread->waits_for = use;
+    thread->place = (uintptr_t)__builtin_return_address(0);
+    if (!about) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    struct visit *visit = find_visit(about->record, about->member);
+    if (visit) {
+        visit->waits += use ? 1 : -1;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+// ---- Where the others are -----------------------------------------------------------------------
+
+// Under the lock: another barrier at which the rank waits; NULL: none.
+static const struct visit *find_other_wait(const struct vgpu_barrier_use *use, int rank, int device)
+{
+    for (int i = 0; i < BUCKETS; i++) {
+        for (const struct visit *v = table[i]; v; v = v->next) {
+            if (v->rank == rank && v->waits > 0 && v->record != use->record &&
+                vgpu_check_device_of(v->record, rank) == device) {
+                return v;
+            }
+        }
+    }
+    return NULL;
+}
+
+static void describe_absent(const struct vgpu_barrier_use *use, int member, FILE *out)
+{
+    int rank = use->rank + (member - use->member) * use->rank_step;
+    int device = vgpu_check_device_of(use->record, rank);
+    (void)fprintf(out, "\n        rank %d", rank);
+    if (device < 0) {
+        (void)fprintf(out, " has not arrived; it is in another process");
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    const struct visit *visit = find_visit(use->record, member);
+    struct visit here = visit ? *visit : (struct visit){0};
+    const struct visit *other = find_other_wait(use, rank, device);
+    struct visit there = other ? *other : (struct visit){0};
+    pthread_mutex_unlock(&lock);
+    if (!visit) {
+        (void)fprintf(out, " never came to it");
+    } else {
+        (void)fprintf(out, " came to it for %llu rounds, last at %s",
+                      (unsigned long long)here.arrived, vgpu_place_of(here.place, false));
+    }
+    if (other) {
+        (void)fprintf(out, "; block (%u,%u,%u) of its kernel %s waits at %s %d, round %llu, at %s",
+                      there.block.x, there.block.y, there.block.z, there.kernel, there.kind,
+                      there.index, (unsigned long long)there.arrived,
+                      vgpu_place_of(there.place, false));
+    } else {
+        (void)fputs("; ", out);
+        vgpu_check_describe_device(device, out);
+    }
+}
+
+// Whether a member has not announced the round that `use` waits for.
+static bool is_absent(const struct vgpu_barrier_use *use, int member)
+{
+    if (member == use->member) {
+        return false;
+    }
+    if (!use->counts) {
+        uint32_t word = __atomic_load_n(&use->inbox[member], __ATOMIC_ACQUIRE);
+        return (int32_t)(word - use->target) < 0;
+    }
+    pthread_mutex_lock(&lock);
+    const struct visit *visit = find_visit(use->record, member);
+    bool absent = !visit || visit->arrived <= use->round;
+    pthread_mutex_unlock(&lock);
+    return absent;
+}
+
+void vgpu_check_describe_wait(const struct vgpu_barrier_use *use, FILE *out)
+{
+    enum { TOLD = 8 };
+    int absent = 0;
+    (void)fprintf(out, "%s %d of rank %d, round %llu", use->kind, use->index, use->rank,
+                  (unsigned long long)use->round + 1);
+    for (int m = 0; m < use->members; m++) {
+        if (is_absent(use, m) && absent++ < TOLD) {
+            describe_absent(use, m, out);
+        }
+    }
+    if (absent > TOLD) {
+        (void)fprintf(out, "\n        and %d more ranks", absent - TOLD);
+    }
+}
+
+// ---- __syncthreads ------------------------------------------------------------------------------
+
+void vgpu_check_meeting(struct vgpu_block *block, uintptr_t first, uintptr_t place)
+{
+    if (!vgpu_places_differ(first, place)) {
+        return;
+    }
+    const struct vgpu_thread *waiting = block->barrier[0].waiting.first;
+    uint3 index = waiting ? waiting->index : (uint3){0, 0, 0};
+    vgpu_fault(cudaErrorLaunchFailure,
+               "divergent barrier: %u threads of the block wait at __syncthreads at %s (the first "
+               "is (%u,%u,%u)), this one came to __syncthreads at %s: all threads must come to "
+               "the same one",
+               block->barrier[0].arrived, vgpu_place_of(first, false), index.x, index.y, index.z,
+               vgpu_place_of(place, false));
+}
