@@ -35,6 +35,9 @@ static void free_windows(struct tt_windows *windows)
         free(chunk);
     }
     (void)cudaStreamDestroy(windows->stream);
+    for (int v = 0; v < windows->view_count; v++) {
+        free(windows->view_teams[v]);
+    }
     free(windows->range);
     free(windows);
     if (restore) {

@@ -90,11 +90,12 @@ static ncclResult_t create(struct ncclComm *comm, const struct tt_requirements *
     if (device_comm == NULL) {
         tt_verdict_fail(&wish.verdict, ncclSystemError,
                         "no memory for the description of a device communicator");
-    } else if (requirements->lsa_multimem && !tt_multicast_possible(comm)) {
-        tt_verdict_fail(
-            &wish.verdict, ncclInvalidUsage,
-            "multimem was asked for (reqs.lsaMultimem), but a rank's device has no multicast or "
-            "NCCL_NVLS_ENABLE is 0; load and store through ncclGetLsaPointer instead");
+    } else if ((requirements->lsa_multimem || requirements->views > 0) &&
+               !tt_multicast_possible(comm)) {
+        tt_verdict_fail(&wish.verdict, ncclInvalidUsage,
+                        "multimem was asked for (reqs.lsaMultimem, or by a team requirement), but "
+                        "a rank's device has no multicast or "
+                        "NCCL_NVLS_ENABLE is 0; load and store through ncclGetLsaPointer instead");
     } else {
         device_comm->memory = make_resources(comm, requirements->total_bytes, &wish.verdict);
         wish.pointer = device_comm->memory;
@@ -122,17 +123,27 @@ static ncclResult_t run_creation(struct ncclComm *comm, void *argument)
 {
     struct tt_requirements *requirements = argument;
     struct tt_device_comm *device_comm = NULL;
+    struct tt_wanted_team *team = tt_requirements_teams(requirements);
     TRY(create(comm, requirements, &device_comm));
+    for (int i = 0; i < requirements->team_count; i++) {
+        ncclResult_t result =
+            team[i].own_view ? tt_view_obtain(comm, team[i].team, &team[i].view) : ncclSuccess;
+        if (result != ncclSuccess) {
+            comm->windows->device_comms = device_comm->next;
+            tt_device_comm_free(device_comm);
+            return result;
+        }
+    }
     for (int i = 0; i < requirements->buffer_count; i++) {
         const struct tt_wanted_buffer *buffer = &requirements->buffer[i];
         if (buffer->handle_out != NULL) {
             *buffer->handle_out = (ncclDevResourceHandle_t)(buffer->offset / 128);
         }
     }
-    struct tt_wanted_team *team = tt_requirements_teams(requirements);
     for (int i = 0; i < requirements->team_count; i++) {
         if (team[i].handle_out != NULL) {
-            *team[i].handle_out = device_comm->image.lsaMultimem;
+            *team[i].handle_out =
+                team[i].own_view ? tt_view_handle(team[i].view) : device_comm->image.lsaMultimem;
         }
     }
     *requirements->device_comm_out = device_comm->image;

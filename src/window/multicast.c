@@ -1,7 +1,8 @@
-// The multicast view of a window: one object per LSA team, made by the team's first rank, to which
-// all members add their device and bind their memory, mapped once per process.
+// The multicast view of a window: one object per team (the LSA team, or a part of it), made by the
+// team's first rank, to which all members add their device and bind their memory, mapped once per
+// process.
 //
-// Devices are added, and memory is bound, in LSA rank order: virtual devices then reduce in rank
+// Devices are added, and memory is bound, in rank order: virtual devices then reduce in rank
 // order. Neighbouring ranks of one process take one turn; between turns all ranks meet.
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/bootstrap.h"
@@ -78,21 +79,22 @@ bool tt_multicast_possible(const struct ncclComm *comm)
 }
 
 // Turn of `rank` in its team: how often the process changes from the team's first rank to it.
-static int turn_of(const struct ncclComm *comm, int rank)
+static int turn_of(const struct ncclComm *comm, const ncclTeam_t *teams, int rank)
 {
     int turn = 0;
-    for (int r = rank / comm->lsa_size * comm->lsa_size + 1; r <= rank; r++) {
-        turn += comm->peers[r].process != comm->peers[r - 1].process;
+    for (int m = 1; m <= teams[rank].rank; m++) {
+        turn += comm->peers[tt_team_member(teams, rank, m)].process !=
+                comm->peers[tt_team_member(teams, rank, m - 1)].process;
     }
     return turn;
 }
 
 // Turns that the longest team needs; equal on all ranks.
-static int turn_count(const struct ncclComm *comm)
+static int turn_count(const struct ncclComm *comm, const ncclTeam_t *teams)
 {
     int count = 1;
-    for (int last = comm->lsa_size - 1; last < comm->nranks; last += comm->lsa_size) {
-        int turns = turn_of(comm, last) + 1;
+    for (int r = 0; r < comm->nranks; r++) {
+        int turns = turn_of(comm, teams, r) + 1;
         count = turns > count ? turns : count;
     }
     return count;
@@ -110,13 +112,25 @@ static const struct tt_share_slot *slot_of(const struct tt_share *share, int wor
     return NULL;
 }
 
+// What all steps of one view have in common.
+struct view {
+    struct ncclComm *comm;
+    const ncclTeam_t *teams; // [nranks]
+    struct tt_share *share;
+    struct tt_flat *flat;
+};
+
 // What the first rank of a run of neighbours in one process does for all of the run.
-static void work_for_run(const struct ncclComm *comm, const struct tt_share *share,
-                         struct tt_flat *flat, enum turn_work work, struct tt_verdict *verdict)
+static void work_for_run(const struct view *view, enum turn_work work, struct tt_verdict *verdict)
 {
-    int end = flat->first_rank + flat->members;
-    for (int r = comm->rank; r < end && comm->peers[r].process == comm->peers[comm->rank].process;
-         r++) {
+    const struct ncclComm *comm = view->comm;
+    const struct tt_share *share = view->share;
+    struct tt_flat *flat = view->flat;
+    for (int m = view->teams[comm->rank].rank; m < flat->members; m++) {
+        int r = tt_team_member(view->teams, comm->rank, m);
+        if (comm->peers[r].process != comm->peers[comm->rank].process) {
+            return;
+        }
         const struct tt_share_slot *slot = slot_of(share, r);
         if (slot == NULL) {
             tt_verdict_fail(verdict, ncclInternalError, "rank %d is missing in its process", r);
@@ -138,17 +152,19 @@ static void work_for_run(const struct ncclComm *comm, const struct tt_share *sha
     }
 }
 
-static ncclResult_t take_turns(struct ncclComm *comm, const struct tt_share *share,
-                               struct tt_flat *flat, enum turn_work work,
+static ncclResult_t take_turns(const struct view *view, enum turn_work work,
                                struct tt_verdict *verdict)
 {
-    int turns = turn_count(comm);
-    bool first_of_run = comm->lsa_rank == 0 ||
-                        comm->peers[comm->rank].process != comm->peers[comm->rank - 1].process;
+    struct ncclComm *comm = view->comm;
+    int turns = turn_count(comm, view->teams);
+    int number = view->teams[comm->rank].rank;
+    bool first_of_run =
+        number == 0 || comm->peers[comm->rank].process !=
+                           comm->peers[tt_team_member(view->teams, comm->rank, number - 1)].process;
     for (int turn = 0; turn < turns; turn++) {
-        if (first_of_run && turn_of(comm, comm->rank) == turn && verdict->result == ncclSuccess &&
-            share != NULL) {
-            work_for_run(comm, share, flat, work, verdict);
+        if (first_of_run && turn_of(comm, view->teams, comm->rank) == turn &&
+            verdict->result == ncclSuccess && view->share != NULL) {
+            work_for_run(view, work, verdict);
         }
         ncclResult_t result =
             turns > 1 ? tt_bootstrap_barrier(comm->bootstrap) : tt_local_barrier(comm);
@@ -160,11 +176,11 @@ static ncclResult_t take_turns(struct ncclComm *comm, const struct tt_share *sha
 }
 
 // The first rank of a team: a new object for `span` bytes of each member.
-static CUmemGenericAllocationHandle create_object(const struct ncclComm *comm, size_t span,
+static CUmemGenericAllocationHandle create_object(int members, size_t span,
                                                   struct tt_verdict *verdict)
 {
     CUmulticastObjectProp properties = {0};
-    properties.numDevices = (unsigned int)comm->lsa_size;
+    properties.numDevices = (unsigned int)members;
     properties.size = span;
     properties.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     CUmemGenericAllocationHandle object = 0;
@@ -224,9 +240,11 @@ static void map_aliases(struct tt_share *share)
 }
 
 // Steps inside one share; see tt_multicast_create.
-static ncclResult_t build(struct ncclComm *comm, struct tt_share *share, struct tt_flat *flat,
-                          CUmemGenericAllocationHandle object, struct tt_verdict *verdict)
+static ncclResult_t build(const struct view *view, CUmemGenericAllocationHandle object,
+                          struct tt_verdict *verdict)
 {
+    struct ncclComm *comm = view->comm;
+    struct tt_share *share = view->share;
     bool leads = tt_local_rank(comm) == 0;
     int *descriptors = NULL;
     ncclResult_t result = tt_descriptors_exchange(comm, object, &descriptors, verdict);
@@ -246,13 +264,13 @@ static ncclResult_t build(struct ncclComm *comm, struct tt_share *share, struct 
     if (share != NULL && share->verdict.result != ncclSuccess) {
         tt_verdict_fail(verdict, (ncclResult_t)share->verdict.result, "%s", share->verdict.text);
     }
-    result = take_turns(comm, share, flat, ADD_DEVICES, verdict);
+    result = take_turns(view, ADD_DEVICES, verdict);
     if (result == ncclSuccess) {
         result = tt_agree(comm, verdict,
                           "multicast"); // all devices are added before any memory is bound
     }
     if (result == ncclSuccess) {
-        result = take_turns(comm, share, flat, BIND_MEMORY, verdict);
+        result = take_turns(view, BIND_MEMORY, verdict);
     }
     if (result == ncclSuccess && leads && share != NULL) {
         map_aliases(share);
@@ -266,31 +284,32 @@ static ncclResult_t build(struct ncclComm *comm, struct tt_share *share, struct 
     return result;
 }
 
-ncclResult_t tt_multicast_create(struct ncclComm *comm, struct tt_registered *registered,
+ncclResult_t tt_multicast_create(struct ncclComm *comm, const ncclTeam_t *teams,
+                                 CUmemGenericAllocationHandle memory, struct tt_flat *flat,
                                  struct tt_verdict *verdict)
 {
-    struct tt_flat *flat = registered->flat;
     CUmemGenericAllocationHandle object = 0;
-    if (comm->lsa_rank == 0) {
-        object = create_object(comm, flat->span, verdict);
+    if (teams[comm->rank].rank == 0) {
+        object = create_object(teams[comm->rank].nRanks, flat->span, verdict);
     }
     struct tt_share_slot mine = {
         .world_rank = comm->rank,
         .device = comm->cuda_device,
-        .memory = registered->memory,
+        .memory = memory,
         .multicast = object,
         .flat = tt_flat_hold(flat),
     };
-    struct tt_share *share = tt_share_enter(comm, comm->windows->sequence++, &mine);
-    if (share == NULL) {
+    struct view view = {comm, teams, NULL, flat};
+    view.share = tt_share_enter(comm, comm->windows->sequence++, &mine);
+    if (view.share == NULL) {
         tt_flat_drop(mine.flat);
         tt_verdict_fail(verdict, ncclSystemError,
                         "no memory to share a multicast object between the ranks of the process");
     }
-    ncclResult_t result = build(comm, share, flat, object, verdict);
+    ncclResult_t result = build(&view, object, verdict);
     if (object != 0 && flat->multicast != object) {
         (void)cuMemRelease(object); // nobody took it over
     }
-    tt_share_leave(share);
+    tt_share_leave(view.share);
     return result;
 }

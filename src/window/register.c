@@ -150,10 +150,24 @@ ncclResult_t tt_window_multimem_pointer(ncclWindow_t window, size_t offset,
 {
     struct tt_registered *registered = NULL;
     TRY(find_checked(window, offset, pointer_out, call, &registered));
-    if (multimem.mcBasePtr != NULL && registered->window.multimem_base != NULL) {
-        *pointer_out = registered->window.multimem_base + offset;
+    if (multimem.mcBasePtr == NULL || registered->window.multimem_base == NULL) {
+        return ncclSuccess;
     }
-    return ncclSuccess;
+    if (multimem.mcBasePtr == tt_multimem_handle(true).mcBasePtr) {
+        *pointer_out = registered->window.multimem_base + offset;
+        return ncclSuccess;
+    }
+    for (int v = 0; v < NCCL_MULTIMEM_VIEWS; v++) {
+        if (registered->view[v] != NULL && multimem.mcBasePtr == tt_view_handle(v).mcBasePtr) {
+            *pointer_out =
+                (char *)(uintptr_t)registered->view[v]->alias + registered->offset + offset;
+            return ncclSuccess;
+        }
+    }
+    return tt_fail(ncclInvalidArgument,
+                   "%s: multimem has mcBasePtr %p, expected a handle that a device communicator of "
+                   "the window's communicator gave",
+                   call, multimem.mcBasePtr);
 }
 
 ncclMultimemHandle_t tt_window_team_multimem(ncclWindow_t window)

@@ -18,7 +18,7 @@ static const size_t smallest_stride = (size_t)2 << 20;
 static const size_t skewed_stride = (size_t)8 << 20;
 // Where every team's multicast range is said to start. Windows add their own distance to it, so any
 // address serves; this one is never mapped, and using it as it is faults.
-static char *const multicast_anchor = (char *)4096;
+static char *const multicast_anchor = (char *)NCCL_MULTIMEM_ANCHOR;
 
 // What a rank tells the others about its part.
 struct claim {
@@ -239,11 +239,17 @@ static bool describe(struct ncclComm *comm, const struct tt_wish *wish,
         .lsaSize = comm->lsa_size,
         .number = window->number,
     };
-    void *handle = NULL;
-    if (!tt_verdict_cuda(verdict, cudaMalloc(&handle, sizeof registered->image), "cudaMalloc")) {
+    static const uint64_t no_views[NCCL_MULTIMEM_VIEWS];
+    char *handle = NULL;
+    size_t bytes = sizeof registered->image + sizeof no_views;
+    if (!tt_verdict_cuda(verdict, cudaMalloc((void **)&handle, bytes), "cudaMalloc")) {
         return false;
     }
-    window->handle = handle;
+    window->handle = (ncclWindow_t)(void *)handle;
+    if (!tt_windows_upload(comm->windows, handle + sizeof registered->image, no_views,
+                           sizeof no_views, verdict)) {
+        return false;
+    }
     if (!tt_windows_upload(comm->windows, handle, &registered->image, sizeof registered->image,
                            verdict)) {
         return false;
@@ -260,7 +266,15 @@ static ncclResult_t create_in_steps(struct ncclComm *comm, const struct tt_wish 
     TRY(tt_flat_create(comm, registered, agreement, &verdict));
     TRY(tt_agree(comm, &verdict, wish->what));
     if (agreement->multimem) {
-        TRY(tt_multicast_create(comm, registered, &verdict));
+        ncclTeam_t *teams = tt_lsa_teams(comm);
+        if (teams == NULL) {
+            return tt_fail(ncclSystemError, "rank %d: no memory for %d teams", comm->rank,
+                           comm->nranks);
+        }
+        ncclResult_t result =
+            tt_multicast_create(comm, teams, registered->memory, registered->flat, &verdict);
+        free(teams);
+        TRY(result);
     }
     if (verdict.result == ncclSuccess) {
         (void)describe(comm, wish, registered, &verdict);
@@ -268,7 +282,8 @@ static ncclResult_t create_in_steps(struct ncclComm *comm, const struct tt_wish 
     if (verdict.result == ncclSuccess && wish->number > 0) {
         (void)tt_windows_add(comm->windows, registered, &verdict);
     }
-    return tt_agree(comm, &verdict, wish->what);
+    TRY(tt_agree(comm, &verdict, wish->what));
+    return tt_views_add(comm, registered);
 }
 
 ncclResult_t tt_registered_create(struct ncclComm *comm, struct tt_wish *wish,
@@ -285,6 +300,7 @@ ncclResult_t tt_registered_create(struct ncclComm *comm, struct tt_wish *wish,
     }
     registered->comm = comm;
     registered->windows = comm->windows;
+    registered->sequence = comm->windows != NULL ? comm->windows->sequence : 0;
     struct tt_agreement agreement = {0};
     ncclResult_t result = agree_on_claims(comm, wish, registered, &agreement);
     if (result == ncclSuccess && agreement.supported) {
@@ -313,6 +329,9 @@ void tt_registered_destroy(struct tt_registered *registered)
     if (registered->window.handle != NULL) {
         tt_window_withdraw(registered);
         (void)cudaFree(registered->window.handle);
+    }
+    for (int v = 0; v < NCCL_MULTIMEM_VIEWS; v++) {
+        tt_flat_drop(registered->view[v]);
     }
     tt_flat_drop(registered->flat);
     if (registered->memory_held) {

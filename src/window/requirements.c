@@ -116,17 +116,29 @@ static ncclResult_t check_buffer(const ncclDevResourceRequirements_t *node, int 
     return ncclSuccess;
 }
 
+static bool is_lsa_team(const struct ncclComm *comm, ncclTeam_t team)
+{
+    return team.nRanks == comm->lsa_size && team.rank == comm->lsa_rank &&
+           (team.stride == 1 || team.nRanks == 1);
+}
+
 static ncclResult_t check_team(const struct ncclComm *comm, const ncclTeamRequirements_t *node,
                                int index)
 {
-    bool is_lsa = node->team.nRanks == comm->lsa_size && node->team.rank == comm->lsa_rank &&
-                  (node->team.stride == 1 || node->team.nRanks == 1);
-    if (node->multimem && !is_lsa) {
-        return tt_fail(
-            ncclInvalidUsage,
-            "not implemented yet: multimem of a team other than the LSA team (entry %d of "
-            "reqs.teamRequirementsList: rank %d of %d, stride %d)",
-            index, node->team.rank, node->team.nRanks, node->team.stride);
+    const ncclTeam_t *team = &node->team;
+    bool is_team = team->nRanks >= 1 && team->rank >= 0 && team->rank < team->nRanks &&
+                   (team->stride != 0 || team->nRanks == 1);
+    long long first = comm->lsa_rank - (long long)team->rank * team->stride;
+    long long last = first + (long long)(team->nRanks - 1) * team->stride;
+    bool inside =
+        is_team && first >= 0 && first < comm->lsa_size && last >= 0 && last < comm->lsa_size;
+    if (!is_team || (node->multimem && !inside)) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclDevCommCreate: entry %d of reqs.teamRequirementsList is rank %d of a "
+                       "team of %d ranks with stride %d; expected a team%s of %d ranks",
+                       index, team->rank, team->nRanks, team->stride,
+                       is_team ? " inside the LSA team" : ", for multimem inside the LSA team",
+                       comm->lsa_size);
     }
     return ncclSuccess;
 }
@@ -148,7 +160,7 @@ ncclResult_t tt_requirements_copy(const struct ncclComm *comm,
     for (const ncclTeamRequirements_t *node = requirements->teamRequirementsList; node != NULL;
          node = node->next) {
         TRY(check_team(comm, node, teams++));
-        multimem = multimem || node->multimem;
+        multimem = multimem || (node->multimem && is_lsa_team(comm, node->team));
     }
     size_t bytes = sizeof(struct tt_requirements) +
                    (size_t)buffers * sizeof(struct tt_wanted_buffer) +
@@ -170,7 +182,13 @@ ncclResult_t tt_requirements_copy(const struct ncclComm *comm,
     struct tt_wanted_team *team = tt_requirements_teams(copy);
     for (const ncclTeamRequirements_t *node = requirements->teamRequirementsList; node != NULL;
          node = node->next) {
-        team[copy->team_count++].handle_out = node->multimem ? node->outMultimemHandle : NULL;
+        bool own_view = node->multimem && !is_lsa_team(comm, node->team);
+        team[copy->team_count++] = (struct tt_wanted_team){
+            .team = node->team,
+            .own_view = own_view,
+            .handle_out = node->multimem ? node->outMultimemHandle : NULL,
+        };
+        copy->views += own_view;
     }
     *copy_out = copy;
     return ncclSuccess;
@@ -226,14 +244,16 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 uint64_t tt_requirements_signature(const struct tt_requirements *requirements, char *text,
                                    size_t text_bytes)
 {
-    (void)snprintf(text, text_bytes,
-                   "%d LSA barriers, %d world barriers, %d buffers, %zu bytes in all%s",
-                   requirements->lsa_barrier.nBarriers, requirements->hybrid_barrier.nBarriers,
-                   requirements->buffer_count, requirements->total_bytes,
-                   requirements->lsa_multimem ? ", multimem" : "");
+    (void)snprintf(
+        text, text_bytes,
+        "%d LSA barriers, %d world barriers, %d buffers, %zu bytes in all%s, %d teams' multimem",
+        requirements->lsa_barrier.nBarriers, requirements->hybrid_barrier.nBarriers,
+        requirements->buffer_count, requirements->total_bytes,
+        requirements->lsa_multimem ? ", multimem" : "", requirements->views);
     uint64_t hash = mix(0, (uint64_t)requirements->lsa_barrier.nBarriers);
     hash = mix(hash, (uint64_t)requirements->hybrid_barrier.nBarriers);
     hash = mix(hash, requirements->lsa_multimem);
+    hash = mix(hash, (uint64_t)requirements->views);
     for (int i = 0; i < requirements->buffer_count; i++) {
         hash = mix(hash, requirements->buffer[i].bytes);
         hash = mix(hash, requirements->buffer[i].offset);

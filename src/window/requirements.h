@@ -11,8 +11,12 @@ struct tt_wanted_buffer {
     size_t offset; // filled by tt_requirements_lay_out
     ncclDevResourceHandle_t *handle_out;
 };
+// One entry of teamRequirementsList. own_view: multimem of a part of the LSA team.
 struct tt_wanted_team {
-    ncclMultimemHandle_t *handle_out;
+    ncclTeam_t team;
+    bool own_view;
+    int view;                         // its number, once there is one
+    ncclMultimemHandle_t *handle_out; // NULL also where no multimem is asked for
 };
 // A deep copy, one block of `bytes` bytes that may be moved: buffers and teams follow the
 // structure.
@@ -20,6 +24,7 @@ struct tt_requirements {
     size_t bytes;
     ncclDevComm_t *device_comm_out;
     bool lsa_multimem;
+    int views; // teams with own_view
     // Of lsaBarrierCount and barrierCount; bufHandle and total_bytes are filled by
     // tt_requirements_lay_out.
     ncclLsaBarrierHandle_t lsa_barrier, hybrid_barrier;

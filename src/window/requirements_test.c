@@ -80,6 +80,9 @@ static void refused(void)
     needs.worldGinBarrierCount = 1;
     refuse(&needs, ncclInvalidArgument);
     needs = good;
+    needs.barrierCount = -1;
+    refuse(&needs, ncclInvalidArgument);
+    needs = good;
     needs.ginConnectionType = NCCL_GIN_CONNECTION_RAIL;
     refuse(&needs, ncclInvalidArgument);
     needs = good;
@@ -89,13 +92,19 @@ static void refused(void)
     needs = good;
     needs.resourceRequirementsList = &buffer;
     refuse(&needs, ncclInvalidArgument);
-    ncclTeamRequirements_t team = {.team = {2, 0, 2}, .multimem = true};
+    ncclTeamRequirements_t team = {.team = {2, 1, 2}, .multimem = true};
     needs = good;
     needs.teamRequirementsList = &team;
-    refuse(&needs, ncclInvalidUsage);
+    refuse(&needs, ncclInvalidArgument); // the other member would be rank -1
     team.multimem = false;
     struct tt_requirements *copy = copy_of(&needs);
     EXPECT(!copy->lsa_multimem);
+    EXPECT_EQ(copy->views, 0);
+    free(copy);
+    team = (ncclTeamRequirements_t){.team = {2, 0, 2}, .multimem = true};
+    copy = copy_of(&needs);
+    EXPECT(!copy->lsa_multimem);
+    EXPECT_EQ(copy->views, 1);
     free(copy);
     team = (ncclTeamRequirements_t){.team = {4, 1, 1}, .multimem = true};
     copy = copy_of(&needs);

@@ -50,6 +50,25 @@ struct tt_registered *tt_handles_find(ncclWindow_t handle)
     return registered;
 }
 
+int tt_handles_of(const struct tt_windows *windows, struct tt_registered ***list_out)
+{
+    int count = 0;
+    (void)pthread_mutex_lock(&handles_lock);
+    for (struct tt_registered *r = handles; r != NULL; r = r->next) {
+        count += r->windows == windows;
+    }
+    struct tt_registered **list = calloc((size_t)count + 1, sizeof(struct tt_registered *));
+    int left = list != NULL ? count : 0;
+    for (struct tt_registered *r = handles; left > 0; r = r->next) {
+        if (r->windows == windows) {
+            list[--left] = r; // the list of handles has the newest first
+        }
+    }
+    (void)pthread_mutex_unlock(&handles_lock);
+    *list_out = list;
+    return list != NULL ? count : -1;
+}
+
 // ---- A rank's windows
 // ------------------------------------------------------------------------------------------------------
 

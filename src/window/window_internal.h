@@ -124,8 +124,10 @@ struct tt_registered {
     size_t allocation_bytes;
     CUmemGenericAllocationHandle memory;
     bool memory_held;
+    int sequence; // of the step that began it: orders the windows of a communicator, on all ranks
     struct tt_flat *flat;
-    struct ncclWindow_vidmem image; // what kernels see at window.handle
+    struct tt_flat *view[NCCL_MULTIMEM_VIEWS]; // multicast views of other teams; NULL: none
+    struct ncclWindow_vidmem image;            // what kernels see at window.handle
     bool listed;
 };
 
@@ -158,7 +160,10 @@ void tt_registered_destroy(struct tt_registered *registered);
 // wrong.
 ncclResult_t tt_flat_create(struct ncclComm *comm, struct tt_registered *registered,
                             const struct tt_agreement *agreement, struct tt_verdict *verdict);
-ncclResult_t tt_multicast_create(struct ncclComm *comm, struct tt_registered *registered,
+// Makes the multicast object of each team over its members' `memory`, mapped at the alias of the
+// team's flat range. teams: [nranks] which team each rank is in.
+ncclResult_t tt_multicast_create(struct ncclComm *comm, const ncclTeam_t *teams,
+                                 CUmemGenericAllocationHandle memory, struct tt_flat *flat,
                                  struct tt_verdict *verdict);
 // Tells the runtime, for its reports, that a window exists or will soon be gone (announce.c).
 void tt_window_announce(const struct ncclComm *comm, const struct tt_registered *registered);
@@ -169,8 +174,30 @@ void tt_multicast_destroy(struct tt_flat *flat);
 // Whether the communicator's LSA teams have multicast, as far as this rank can tell: all members'
 // devices do, and devices that appear twice in a team may be added twice.
 bool tt_multicast_possible(const struct ncclComm *comm);
-// The handle of a team that has multicast; an empty one otherwise.
+// The handle of the LSA team that has multicast; an empty one otherwise.
 ncclMultimemHandle_t tt_multimem_handle(bool available);
+
+// ---- Multicast views of teams inside the LSA team (views.c)
+// ---------------------------------------------------------------------
+//
+// All ranks ask for a view together, each for its own team; the teams of the ranks make one *view*
+// of the communicator, with a number. Each window then has an alias range per view. Views last as
+// long as the communicator's windows.
+
+// World rank of a member of `rank`'s team.
+static inline int tt_team_member(const ncclTeam_t *teams, int rank, int member)
+{
+    return rank + (member - teams[rank].rank) * teams[rank].stride;
+}
+// The LSA team of each rank: [nranks], freed with free(). NULL: no memory.
+ncclTeam_t *tt_lsa_teams(const struct ncclComm *comm);
+// Collective. The number of the view with this rank's team, made where it is new, for all windows.
+// Errors: ncclInvalidArgument where the ranks' teams do not fit together, ncclInvalidUsage where
+// there are too many.
+ncclResult_t tt_view_obtain(struct ncclComm *comm, ncclTeam_t team, int *view_out);
+// Collective. Gives a new window its alias ranges of all views there are.
+ncclResult_t tt_views_add(struct ncclComm *comm, struct tt_registered *registered);
+ncclMultimemHandle_t tt_view_handle(int view);
 // Whether windows can be made at all: NULL, or why not.
 const char *tt_symmetric_obstacle(const struct ncclComm *comm);
 
@@ -199,9 +226,11 @@ struct tt_windows {
     int sequence;        // steps made so far; equal on all ranks
     int last_number;     // of the newest window
     int count, capacity;
-    struct tt_window_range *range;   // [count] ascending by base, then by number; two per window
-    struct tt_table_chunk *chunks;   // the same for kernels (registered addresses)
-    struct tt_device_comm *internal; // the library's own; first in device_comms
+    struct tt_window_range *range; // [count] ascending by base, then by number; two per window
+    struct tt_table_chunk *chunks; // the same for kernels (registered addresses)
+    int view_count;
+    ncclTeam_t *view_teams[NCCL_MULTIMEM_VIEWS]; // [nranks] of each view
+    struct tt_device_comm *internal;             // the library's own; first in device_comms
     struct tt_device_comm *device_comms;
 };
 
@@ -221,6 +250,9 @@ bool tt_windows_upload(struct tt_windows *windows, void *device, const void *hos
 void tt_handles_add(struct tt_registered *registered);
 void tt_handles_remove(struct tt_registered *registered);
 struct tt_registered *tt_handles_find(ncclWindow_t handle);
+// All windows of one rank's communicator, oldest first; resource windows too. *list_out is freed
+// with free(). Returns how many, -1: no memory.
+int tt_handles_of(const struct tt_windows *windows, struct tt_registered ***list_out);
 
 // ---- Device communicators (device_comm.c)
 // ----------------------------------------------------------------------------------

@@ -91,7 +91,33 @@ static void look(int rank, int size)
     } else {
         EXPECT_CONTAINS(ncclGetLastError(comm), expected->reason);
     }
+    // Multimem of a part of the team: the same answer.
+    ncclMultimemHandle_t view = {NULL};
+    ncclTeamRequirements_t alone = {
+        .team = {1, 0, 1}, .multimem = true, .outMultimemHandle = &view};
     needs.lsaMultimem = false;
+    needs.teamRequirementsList = &alone;
+    result = ncclDevCommCreate(comm, &needs, &device_comm);
+    EXPECT_EQ(result, expected->multimem ? ncclSuccess : ncclInvalidUsage);
+    EXPECT_EQ(view.mcBasePtr != NULL, expected->multimem);
+    if (result == ncclSuccess) {
+        EXPECT_OK(ncclDevCommDestroy(comm, &device_comm));
+    } else {
+        EXPECT_CONTAINS(ncclGetLastError(comm), expected->reason);
+    }
+    needs.teamRequirementsList = NULL;
+    void *pointer = &view;
+    EXPECT_EQ(ncclGetLsaMultimemDevicePointer(window, 0, &pointer),
+              window != NULL ? ncclSuccess : ncclInvalidArgument);
+    EXPECT_EQ(pointer != NULL, expected->multimem);
+    EXPECT_EQ(ncclGetLsaDevicePointer(window, 0, 0, &pointer),
+              window != NULL ? ncclSuccess : ncclInvalidArgument);
+    EXPECT_EQ(pointer != NULL, expected->windows);
+    if (window == NULL) {
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "not supported");
+        EXPECT_OK(ncclWinGetUserPtr(comm, window, &pointer));
+        EXPECT(pointer == NULL);
+    }
     result = ncclDevCommCreate(comm, &needs, &device_comm);
     EXPECT_EQ(result, expected->windows ? ncclSuccess : ncclInvalidUsage);
     EXPECT_OK(ncclCommWindowDeregister(comm, window));

@@ -135,8 +135,11 @@ static void bad_device_comms(int rank, int size)
     needs.ginSignalCount = 2;
     bad_requirement(&me, &needs, ncclInvalidArgument, "ginSignalCount is 2");
     needs = good;
-    needs.barrierCount = 4;
-    bad_requirement(&me, &needs, ncclInvalidArgument, "lsaBarrierCount");
+    needs.barrierCount = -1;
+    bad_requirement(&me, &needs, ncclInvalidArgument, "barrierCount is -1");
+    needs = good;
+    needs.lsaLLA2ABlockCount = 1;
+    bad_requirement(&me, &needs, ncclInvalidUsage, "ncclLLA2ACreateRequirement");
     needs = good;
     needs.lsaBarrierCount = -1;
     bad_requirement(&me, &needs, ncclInvalidArgument, "lsaBarrierCount is -1");

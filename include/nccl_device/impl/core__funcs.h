@@ -140,6 +140,48 @@ NCCL_DEVICE_INLINE void checkWindow(ncclWindow_t w, size_t offset, int member)
 NCCL_DEVICE_INLINE void checkWindow(ncclWindow_t, size_t, int) {}
 #endif
 
+#if NCCL_DEVICE_CHECKED
+__device__ inline void multimemFault(ncclMultimemHandle handle, int number, int worldRank)
+{
+    if (handle.mcBasePtr == nullptr) {
+        vgpu_fault(cudaErrorIllegalAddress,
+                   "window %d of rank %d: the multimem handle is empty; ask for lsaMultimem in "
+                   "ncclDevCommRequirements, or use ncclGetLsaPointer",
+                   number, worldRank);
+    }
+    vgpu_fault(cudaErrorIllegalAddress,
+               "window %d of rank %d: the multimem handle %p is not one of its communicator's",
+               number, worldRank, handle.mcBasePtr);
+}
+#endif
+
+// Address of byte 0 of a window in the multicast view that the handle names. mcOffset: of the
+// window w.
+NCCL_DEVICE_INLINE uintptr_t multimemAddress(ncclWindow_t w, size_t mcOffset,
+                                             ncclMultimemHandle handle)
+{
+    uintptr_t base = (uintptr_t)handle.mcBasePtr;
+#if NCCL_DEVICE_CHECKED
+    uintptr_t above = base - NCCL_MULTIMEM_ANCHOR;
+    if (__builtin_expect(above > NCCL_MULTIMEM_VIEWS * NCCL_MULTIMEM_VIEW_STEP ||
+                             above % NCCL_MULTIMEM_VIEW_STEP != 0,
+                         0)) {
+        multimemFault(handle, w->number, w->worldRank);
+    }
+#endif
+    if (base <= NCCL_MULTIMEM_ANCHOR) {
+        return base + mcOffset;
+    }
+    unsigned view = (unsigned)(base - NCCL_MULTIMEM_ANCHOR) / NCCL_MULTIMEM_VIEW_STEP - 1;
+    uint64_t address = loadConst(reinterpret_cast<uint64_t const *>(w + 1) + view);
+#if NCCL_DEVICE_CHECKED
+    if (address == 0) {
+        multimemFault(handle, w->number, w->worldRank);
+    }
+#endif
+    return (uintptr_t)address;
+}
+
 NCCL_DEVICE_INLINE void *memberAddress(ncclWindow_t w, size_t offset, int member)
 {
     checkWindow(w, offset, member);
@@ -188,17 +230,8 @@ NCCL_DEVICE_INLINE void *ncclGetMultimemPointer(ncclWindow_t w, size_t offset,
                                                 ncclMultimemHandle mmHandle)
 {
     nccl::utility::checkWindow(w, offset, 0);
-#if NCCL_DEVICE_CHECKED
-    if (mmHandle.mcBasePtr == nullptr) {
-        vgpu_fault(cudaErrorIllegalAddress,
-                   "window %d of rank %d: the multimem handle is empty; ask for lsaMultimem in "
-                   "ncclDevCommRequirements, "
-                   "or use ncclGetLsaPointer",
-                   w->number, w->worldRank);
-    }
-#endif
-    uintptr_t base = (uintptr_t)mmHandle.mcBasePtr;
-    return (void *)(base + nccl::utility::loadConst(&w->mcOffset) + offset);
+    size_t mcOffset = nccl::utility::loadConst(&w->mcOffset);
+    return (void *)(nccl::utility::multimemAddress(w, mcOffset, mmHandle) + offset);
 }
 NCCL_DEVICE_INLINE void *ncclGetLsaMultimemPointer(ncclWindow_t w, size_t offset,
                                                    ncclDevComm const &comm)
@@ -231,15 +264,8 @@ NCCL_DEVICE_INLINE void *ncclGetResourceBufferMultimemPointer(ncclDevComm const 
                                                               ncclDevResourceHandle h,
                                                               ncclMultimemHandle mmHandle)
 {
-#if NCCL_DEVICE_CHECKED
-    if (mmHandle.mcBasePtr == nullptr) {
-        vgpu_fault(cudaErrorIllegalAddress,
-                   "rank %d: the multimem handle is empty; ask for lsaMultimem in "
-                   "ncclDevCommRequirements",
-                   comm.rank);
-    }
-#endif
-    uintptr_t base = (uintptr_t)mmHandle.mcBasePtr + comm.resourceWindow_inlined.mcOffset;
+    uintptr_t base = nccl::utility::multimemAddress(comm.resourceWindow,
+                                                    comm.resourceWindow_inlined.mcOffset, mmHandle);
     return (void *)(base + ncclGetResourceBufferOffset(h));
 }
 NCCL_DEVICE_INLINE void *ncclGetResourceBufferLsaMultimemPointer(ncclDevComm const &comm,

@@ -6,7 +6,11 @@
 #include "../core.h"
 
 // Byte x of LSA member m's copy is at lsaFlatBase + m * stride + x; the team's multicast view of it
-// is at multimem.mcBasePtr + mcOffset + x (modulo 2^64).
+// is at multimem.mcBasePtr + mcOffset + x (modulo 2^64). In device memory NCCL_MULTIMEM_VIEWS
+// 64-bit addresses follow the structure: where byte 0 is in the multicast views of other teams; 0:
+// none. mcBasePtr of the LSA team is the anchor, an address that is never mapped; that of view v
+// lies (v + 1) steps above it.
+enum { NCCL_MULTIMEM_VIEWS = 8, NCCL_MULTIMEM_ANCHOR = 4096, NCCL_MULTIMEM_VIEW_STEP = 16 };
 struct ncclWindow_vidmem {
     void *winHost; // the library's own record
     char *lsaFlatBase;
