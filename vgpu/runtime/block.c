@@ -16,6 +16,7 @@ __thread uint3 threadIdx;
 __thread uint3 blockIdx;
 __thread dim3 blockDim;
 __thread dim3 gridDim;
+__thread int vgpu_rank;
 __thread struct vgpu_thread *vgpu_current_thread;
 
 // ---- Switching ----------------------------------------------------------------------------------
@@ -268,6 +269,17 @@ static void give_spare(struct vgpu_worker *worker, struct vgpu_block *block)
     worker->spare = block;
 }
 
+// The launch's rank, looked up by its first block.
+static int rank_of(struct vgpu_launch *launch)
+{
+    int seen = atomic_load_explicit(&launch->rank_seen, memory_order_relaxed);
+    if (seen == 0) {
+        seen = vgpu_check_rank_of(launch) + 2;
+        atomic_store_explicit(&launch->rank_seen, seen, memory_order_relaxed);
+    }
+    return seen - 2;
+}
+
 struct vgpu_block *vgpu_block_begin(struct vgpu_worker *worker, struct vgpu_launch *launch,
                                     uint64_t number)
 {
@@ -280,6 +292,7 @@ struct vgpu_block *vgpu_block_begin(struct vgpu_worker *worker, struct vgpu_laun
     block->name = launch->name;
     block->launch_serial = launch->serial;
     block->device = launch->operation.device->ordinal;
+    block->rank = rank_of(launch);
     block->number = number;
     block->index.x = (unsigned)(number % launch->grid.x);
     block->index.y = (unsigned)(number / launch->grid.x % launch->grid.y);
@@ -319,6 +332,7 @@ void vgpu_block_turn(struct vgpu_worker *worker, struct vgpu_block *block)
     blockIdx = block->index;
     blockDim = launch->block;
     gridDim = launch->grid;
+    vgpu_rank = block->rank;
     leave_for_thread(next, &worker->fake_stack);
     set_current(worker, next);
     vgpu_context_switch(&worker->context, &next->context);

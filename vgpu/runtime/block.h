@@ -79,6 +79,7 @@ struct vgpu_block {
     const char *name; // the launch's, its serial number and device, for the watchdog
     uint64_t launch_serial;
     int device;
+    int rank;        // see vgpu_rank
     uint64_t number; // linear index in the grid
     uint3 index;     // blockIdx
     unsigned thread_count;

@@ -33,6 +33,7 @@ struct vgpu_launch {
     atomic_ullong unfinished; // blocks; who brings it to 0 completes the launch
     atomic_bool failed;       // a fault: blocks are dropped. Relaxed: workers look again
     uint64_t serial;          // unique in the process
+    atomic_int rank_seen;     // its rank + 2, -1 for none known; 0: nobody has looked. Relaxed
 };
 
 // Makes a launch with room for `argument_bytes` bytes of arguments at *storage_out and

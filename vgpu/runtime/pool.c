@@ -49,6 +49,12 @@ static struct vgpu_worker workers[VGPU_MAX_WORKERS];
 static atomic_int worker_count; // constant soon after start_once; relaxed
 static pthread_once_t start_once = PTHREAD_ONCE_INIT;
 
+// Where the commands for gdb begin (vgpu/gdb/gdbinit).
+__attribute__((used)) static const struct {
+    struct vgpu_worker *workers;
+    atomic_int *worker_count;
+} vgpu_debugger = {workers, &worker_count};
+
 static atomic_uint generation; // futex: changes with every launch added
 static atomic_uint sleepers;   // workers in or near the futex
 static atomic_ullong pending;  // blocks of listed launches that no worker has taken

@@ -29,6 +29,9 @@ extern __thread uint3 threadIdx __attribute__((tls_model("initial-exec")));
 extern __thread uint3 blockIdx __attribute__((tls_model("initial-exec")));
 extern __thread dim3 blockDim __attribute__((tls_model("initial-exec")));
 extern __thread dim3 gridDim __attribute__((tls_model("initial-exec")));
+// The rank for which the kernel runs: the one whose window is among its parameters, else the only
+// one that has windows on the device; -1: not known. For debuggers; programs ask their library.
+extern __thread int vgpu_rank __attribute__((tls_model("initial-exec")));
 #endif
 
 // ---- Kernels and images
