@@ -3,6 +3,7 @@
 // Freeing waits for the device first, as CUDA does: work that still uses the memory ends before it
 // goes. SPDX-License-Identifier: Apache-2.0
 #include "backing.h"
+#include "capture.h"
 #include "cuda_runtime_api.h"
 #include "error.h"
 #include "segment.h"
@@ -19,7 +20,8 @@ static cudaError_t begin(const char *function, void **pointer, struct vgpu_devic
         return vgpu_fail(cudaErrorInvalidValue, "%s: the place for the pointer is NULL", function);
     }
     *device_out = vgpu_current_device();
-    return vgpu_device_ready(*device_out);
+    cudaError_t error = vgpu_device_ready(*device_out);
+    return error == cudaSuccess ? vgpu_capture_allows(function) : error;
 }
 
 static cudaError_t allocate(const char *function, void **pointer, size_t bytes,
@@ -95,13 +97,16 @@ cudaError_t cudaMalloc3D(struct cudaPitchedPtr *pointer, struct cudaExtent exten
 
 cudaError_t cudaFree(void *pointer)
 {
+    cudaError_t error = vgpu_capture_allows("cudaFree");
+    if (error != cudaSuccess) {
+        return error;
+    }
     if (!pointer) {
         // The usual way to make a context: touches the device, so that its errors show.
         return vgpu_device_ready(vgpu_current_device());
     }
     struct vgpu_memory_range range = vgpu_memory_find(pointer);
     struct vgpu_device *owner = vgpu_device(range.device);
-    cudaError_t error = cudaSuccess;
     if (owner && range.base == (uintptr_t)pointer) {
         error = vgpu_device_wait(owner); // a sticky error is returned, but the memory goes
     }
@@ -159,7 +164,8 @@ cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream)
                          "allocation",
                          pointer);
     }
-    return vgpu_stream_submit(stream, "cudaFreeAsync", free_later, &pointer, sizeof(pointer));
+    return vgpu_stream_submit(stream, cudaGraphNodeTypeMemFree, "cudaFreeAsync", free_later,
+                              &pointer, sizeof(pointer));
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)

@@ -132,7 +132,7 @@ static bool read_label(int fd, const struct stat *status, struct vgpu_label *lab
            pread(fd, label, sizeof(*label), bytes) == sizeof(*label) &&
            memcmp(label->magic, MAGIC, sizeof(MAGIC)) == 0 && label->version == LABEL_VERSION &&
            label->bytes == (uint64_t)bytes && label->kind >= VGPU_BACKING_SEGMENT &&
-           label->kind <= VGPU_BACKING_MULTICAST;
+           label->kind <= VGPU_BACKING_EVENT;
 }
 
 cudaError_t vgpu_backing_import(const char *function, int fd, struct vgpu_backing **out)

@@ -17,6 +17,7 @@ enum vgpu_backing_kind {
     VGPU_BACKING_SEGMENT = 1, // of cudaMalloc
     VGPU_BACKING_VIRTUAL = 2, // of cuMemCreate
     VGPU_BACKING_MULTICAST = 3,
+    VGPU_BACKING_EVENT = 4, // of cudaEventInterprocess
 };
 
 // Fixed layout: other processes read it.

@@ -1,27 +1,33 @@
 // A hash set of the objects that programs hold handles of. SPDX-License-Identifier: Apache-2.0
-#include "stream_internal.h"
+#include "handles.h"
 
 #include <pthread.h>
+#include <stdint.h>
 #include <stdlib.h>
 
-enum { FIRST_CAPACITY = 256 };
+enum { FIRST_CAPACITY = 256, KIND_MASK = 15 };
 
 // Guards the table: open addressing, linear probing, no tombstones.
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-static const void **table; // [capacity]; NULL: free
-static size_t capacity;    // a power of two
+static uintptr_t *table; // [capacity]: address and kind; 0: free
+static size_t capacity;  // a power of two
 static size_t used;
 
-static size_t home(const void *object)
+static uintptr_t address_of(uintptr_t entry)
 {
-    return (size_t)((uintptr_t)object * 0x9E3779B97F4A7C15ull >> 20) & (capacity - 1);
+    return entry & ~(uintptr_t)KIND_MASK;
+}
+
+static size_t home(uintptr_t address)
+{
+    return (size_t)(address * 0x9E3779B97F4A7C15ull >> 20) & (capacity - 1);
 }
 
 // The slot that holds the object, or the free one where it would go. Under the lock.
-static size_t find_slot(const void *object)
+static size_t find_slot(uintptr_t address)
 {
-    size_t slot = home(object);
-    while (table[slot] && table[slot] != object) {
+    size_t slot = home(address);
+    while (table[slot] && address_of(table[slot]) != address) {
         slot = (slot + 1) & (capacity - 1);
     }
     return slot;
@@ -29,10 +35,10 @@ static size_t find_slot(const void *object)
 
 static bool grow(void)
 {
-    const void **old = table;
+    uintptr_t *old = table;
     size_t old_capacity = capacity;
     size_t wanted = capacity ? capacity * 2 : FIRST_CAPACITY;
-    const void **larger = calloc(wanted, sizeof(*larger));
+    uintptr_t *larger = calloc(wanted, sizeof(*larger));
     if (!larger) {
         return false;
     }
@@ -40,19 +46,19 @@ static bool grow(void)
     capacity = wanted;
     for (size_t i = 0; i < old_capacity; i++) {
         if (old[i]) {
-            table[find_slot(old[i])] = old[i];
+            table[find_slot(address_of(old[i]))] = old[i];
         }
     }
     free(old);
     return true;
 }
 
-bool vgpu_handle_add(const void *object)
+bool vgpu_handle_add(const void *object, enum vgpu_handle_kind kind)
 {
     pthread_mutex_lock(&table_lock);
     bool room = used < capacity / 2 || grow();
     if (room) {
-        table[find_slot(object)] = object;
+        table[find_slot((uintptr_t)object)] = (uintptr_t)object | (uintptr_t)kind;
         used++;
     }
     pthread_mutex_unlock(&table_lock);
@@ -62,27 +68,29 @@ bool vgpu_handle_add(const void *object)
 void vgpu_handle_remove(const void *object)
 {
     pthread_mutex_lock(&table_lock);
-    size_t hole = capacity ? find_slot(object) : 0;
+    size_t hole = capacity ? find_slot((uintptr_t)object) : 0;
     if (capacity && table[hole]) {
         used--;
         // Later entries of the same run move up, so that they are still found.
         for (size_t slot = (hole + 1) & (capacity - 1); table[slot];
              slot = (slot + 1) & (capacity - 1)) {
-            size_t from_home = (slot - home(table[slot])) & (capacity - 1);
+            size_t from_home = (slot - home(address_of(table[slot]))) & (capacity - 1);
             if (from_home >= ((slot - hole) & (capacity - 1))) {
                 table[hole] = table[slot];
                 hole = slot;
             }
         }
-        table[hole] = NULL;
+        table[hole] = 0;
     }
     pthread_mutex_unlock(&table_lock);
 }
 
-bool vgpu_handle_known(const void *object)
+bool vgpu_handle_known(const void *object, enum vgpu_handle_kind kind)
 {
     pthread_mutex_lock(&table_lock);
-    bool known = object && capacity && table[find_slot(object)] == object;
+    uintptr_t entry = (uintptr_t)object | (uintptr_t)kind;
+    bool known = object && capacity && ((uintptr_t)object & KIND_MASK) == 0 &&
+                 table[find_slot((uintptr_t)object)] == entry;
     pthread_mutex_unlock(&table_lock);
     return known;
 }

@@ -2,12 +2,14 @@
 //
 // They run on one thread of their own, one after the other: a function that waits for something
 // must not keep a worker's blocks from running. SPDX-License-Identifier: Apache-2.0
+#include "capture.h"
 #include "cuda_runtime_api.h"
 #include "error.h"
 #include "pool.h"
 #include "stream_internal.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct host_function {
@@ -76,46 +78,130 @@ static bool start_thread(void)
     return runs;
 }
 
-static cudaError_t enqueue(const char *name, cudaStream_t handle, struct host_function wanted)
+// ---- As work ------------------------------------------------------------------------------------
+
+struct host_work {
+    struct vgpu_work work; // first
+    struct cudaHostNodeParams parameters;
+};
+
+static struct vgpu_operation *make(struct vgpu_device *device, struct host_function wanted)
 {
-    struct vgpu_stream *stream = NULL;
-    cudaError_t error = vgpu_stream_resolve(name, handle, &stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
     struct host_function *host = malloc(sizeof(*host));
     if (!host || !start_thread()) {
         free(host);
-        return vgpu_fail(cudaErrorMemoryAllocation, "%s: no memory, or no thread to run it", name);
+        return NULL;
     }
     *host = wanted;
-    vgpu_operation_init(&host->operation, stream->device, start, destroy);
+    vgpu_operation_init(&host->operation, device, start, destroy);
     host->operation.always_starts = wanted.callback != NULL;
-    error = vgpu_stream_enqueue(stream, &host->operation, NULL);
-    vgpu_operation_release(&host->operation);
-    return error;
+    return &host->operation;
 }
+
+static struct vgpu_operation *prepare(const struct vgpu_work *work)
+{
+    const struct cudaHostNodeParams *p = &((const struct host_work *)work)->parameters;
+    return make(work->device, (struct host_function){.function = p->fn, .argument = p->userData});
+}
+
+static struct vgpu_work *new_work(struct vgpu_device *device,
+                                  const struct cudaHostNodeParams *parameters);
+
+static struct vgpu_work *copy_work(const struct vgpu_work *work)
+{
+    return new_work(work->device, &((const struct host_work *)work)->parameters);
+}
+
+static void destroy_work(struct vgpu_work *work)
+{
+    free(work);
+}
+
+static void describe(const struct vgpu_work *work, char *text, size_t text_bytes)
+{
+    const struct cudaHostNodeParams *p = &((const struct host_work *)work)->parameters;
+    (void)snprintf(text, text_bytes, "function 0x%llx, argument %p",
+                   (unsigned long long)(uintptr_t)p->fn, p->userData);
+}
+
+static const struct vgpu_work_kind host_kind = {
+    .prepare = prepare, .copy = copy_work, .destroy = destroy_work, .describe = describe};
+
+static struct vgpu_work *new_work(struct vgpu_device *device,
+                                  const struct cudaHostNodeParams *parameters)
+{
+    struct host_work *made = malloc(sizeof(*made));
+    if (!made) {
+        return NULL;
+    }
+    made->work = (struct vgpu_work){&host_kind, cudaGraphNodeTypeHost, device};
+    made->parameters = *parameters;
+    return &made->work;
+}
+
+cudaError_t vgpu_host_work(const char *function, struct vgpu_device *device,
+                           const struct cudaHostNodeParams *parameters, struct vgpu_work **work_out)
+{
+    cudaError_t error = vgpu_device_ready(device);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (!parameters || !parameters->fn) {
+        return vgpu_fail(cudaErrorInvalidValue, "%s: the %s NULL", function,
+                         parameters ? "function is" : "parameters are");
+    }
+    *work_out = new_work(device, parameters);
+    return *work_out ? cudaSuccess
+                     : vgpu_fail(cudaErrorMemoryAllocation, "%s: no memory", function);
+}
+
+void vgpu_host_parameters(const struct vgpu_work *work, struct cudaHostNodeParams *parameters)
+{
+    *parameters = ((const struct host_work *)work)->parameters;
+}
+
+// ---- CUDA's functions ---------------------------------------------------------------------------
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
 {
+    static const char *const name = "cudaLaunchHostFunc";
+    struct vgpu_stream *on = NULL;
     if (!function) {
-        return vgpu_fail(cudaErrorInvalidValue, "cudaLaunchHostFunc: function is NULL");
+        return vgpu_fail(cudaErrorInvalidValue, "%s: function is NULL", name);
     }
-    return enqueue("cudaLaunchHostFunc", stream,
-                   (struct host_function){.function = function, .argument = argument});
+    cudaError_t error = vgpu_stream_resolve(name, stream, &on);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    struct cudaHostNodeParams parameters = {function, argument};
+    return vgpu_stream_give(name, on, new_work(on->device, &parameters));
 }
 
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback,
                                   void *argument, unsigned int flags)
 {
+    static const char *const name = "cudaStreamAddCallback";
+    struct vgpu_stream *on = NULL;
     if (!callback || flags != 0) {
-        return vgpu_fail(
-            cudaErrorInvalidValue,
-            "cudaStreamAddCallback: callback is %s, flags are 0x%x; must be a function "
-            "and 0",
-            callback ? "a function" : "NULL", flags);
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "%s: callback is %s, flags are 0x%x; must be a function and 0", name,
+                         callback ? "a function" : "NULL", flags);
     }
-    return enqueue(
-        "cudaStreamAddCallback", stream,
-        (struct host_function){.callback = callback, .stream = stream, .argument = argument});
+    cudaError_t error = vgpu_stream_resolve(name, stream, &on);
+    if (error == cudaSuccess) {
+        error =
+            vgpu_capture_refuse(name, on, "callbacks cannot be captured; use cudaLaunchHostFunc");
+    }
+    if (error != cudaSuccess) {
+        return error;
+    }
+    struct vgpu_operation *operation =
+        make(on->device,
+             (struct host_function){.callback = callback, .stream = stream, .argument = argument});
+    if (!operation) {
+        return vgpu_fail(cudaErrorMemoryAllocation, "%s: no memory, or no thread to run it", name);
+    }
+    error = vgpu_stream_enqueue(on, operation, NULL);
+    vgpu_operation_release(operation);
+    return error;
 }

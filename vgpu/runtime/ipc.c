@@ -203,21 +203,3 @@ cudaError_t cudaIpcCloseMemHandle(void *pointer)
     vgpu_memory_unlock();
     return error;
 }
-
-cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event)
-{
-    (void)event;
-    return vgpu_fail(
-        cudaErrorNotSupported,
-        "cudaIpcGetEventHandle: events between processes are not there yet (handle %p)",
-        (void *)handle);
-}
-
-cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, cudaIpcEventHandle_t handle)
-{
-    (void)handle;
-    return vgpu_fail(
-        cudaErrorNotSupported,
-        "cudaIpcOpenEventHandle: events between processes are not there yet (event %p)",
-        (void *)event);
-}

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch.h"
 
+#include "capture.h"
 #include "counts.h"
 #include "cuda_runtime_api.h"
 #include "error.h"
@@ -42,6 +43,15 @@ static size_t round_up(size_t bytes, size_t align)
     return (bytes + align - 1) / align * align;
 }
 
+static void set_shape(struct vgpu_launch *launch, dim3 grid, dim3 block)
+{
+    launch->grid = grid;
+    launch->block = block;
+    launch->threads = block.x * block.y * block.z;
+    launch->block_count = (uint64_t)grid.x * grid.y * grid.z;
+    atomic_store(&launch->unfinished, launch->block_count);
+}
+
 struct vgpu_launch *vgpu_launch_new(struct vgpu_device *device, const char *name,
                                     size_t argument_count, size_t argument_bytes,
                                     char **storage_out)
@@ -63,19 +73,44 @@ struct vgpu_launch *vgpu_launch_new(struct vgpu_device *device, const char *name
     launch->name = name;
     launch->arguments = (void **)(void *)(memory + head);
     launch->serial = atomic_fetch_add(&serial, 1) + 1;
+    launch->memory_bytes = total;
     *storage_out = memory + head + pointers;
     return launch;
 }
 
-// Sets the shape and enqueues. Takes over the launch's first reference.
-static cudaError_t enqueue(struct vgpu_launch *launch, dim3 grid, dim3 block,
-                           struct vgpu_stream *stream)
+struct vgpu_launch *vgpu_launch_clone(const struct vgpu_launch *launch)
 {
-    launch->grid = grid;
-    launch->block = block;
-    launch->threads = block.x * block.y * block.z;
-    launch->block_count = (uint64_t)grid.x * grid.y * grid.z;
-    atomic_store(&launch->unfinished, launch->block_count);
+    size_t count = launch->kernel ? (size_t)launch->kernel->parameter_count : 1;
+    size_t head = round_up(sizeof(struct vgpu_launch), PARAMETER_ALIGN);
+    size_t arguments = round_up(count * sizeof(void *), PARAMETER_ALIGN);
+    char *storage;
+    struct vgpu_launch *clone = vgpu_launch_new(launch->operation.device, launch->name, count,
+                                                launch->memory_bytes - head - arguments, &storage);
+    if (!clone) {
+        return NULL;
+    }
+    const char *from = (const char *)launch + head + arguments;
+    memcpy(storage, from, launch->memory_bytes - head - arguments);
+    for (size_t i = 0; i < count; i++) {
+        clone->arguments[i] = storage + ((const char *)launch->arguments[i] - from);
+    }
+    clone->kernel = launch->kernel;
+    clone->native = launch->native;
+    clone->task = launch->task;
+    clone->shared_bytes = launch->shared_bytes;
+    clone->stack_class = launch->stack_class;
+    clone->cooperative = launch->cooperative;
+    clone->node_type = launch->node_type;
+    set_shape(clone, launch->grid, launch->block);
+    return clone;
+}
+
+cudaError_t vgpu_launch_submit(const char *function, struct vgpu_launch *launch,
+                               struct vgpu_stream *stream)
+{
+    if (vgpu_stream_captures(stream)) {
+        return vgpu_stream_give(function, stream, vgpu_launch_work(launch));
+    }
     cudaError_t error = vgpu_pool_start();
     if (error == cudaSuccess) {
         error = vgpu_stream_enqueue(stream, &launch->operation, NULL);
@@ -197,14 +232,6 @@ static cudaError_t check_cooperative(const struct vgpu_kernel *kernel, uint64_t 
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-struct shape {
-    dim3 grid;
-    dim3 block;
-    size_t shared_bytes;
-    cudaStream_t stream;
-    bool cooperative;
-};
-
 static cudaError_t copy_arguments(const struct vgpu_kernel *kernel, void **arguments,
                                   struct vgpu_device *device, struct vgpu_launch **launch_out)
 {
@@ -239,25 +266,16 @@ static cudaError_t copy_arguments(const struct vgpu_kernel *kernel, void **argum
     return cudaSuccess;
 }
 
-static cudaError_t launch_kernel(const void *function, void **arguments, const struct shape *shape)
+cudaError_t vgpu_kernel_launch_new(struct vgpu_device *device, const void *function,
+                                   const struct vgpu_shape *shape, void **arguments,
+                                   struct vgpu_launch **launch_out)
 {
-    struct vgpu_stream *stream = NULL;
-    cudaError_t error = vgpu_stream_resolve("launching a kernel", shape->stream, &stream);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    struct vgpu_device *device = stream->device;
     struct vgpu_kernel_entry *entry = vgpu_kernel_find(function);
     if (!entry) {
         return vgpu_fail(cudaErrorInvalidDeviceFunction, "launch: %p is no kernel", function);
     }
     const struct vgpu_kernel *kernel = entry->kernel;
-    if (device != vgpu_current_device()) {
-        return vgpu_fail(cudaErrorInvalidResourceHandle,
-                         "kernel %s: the stream is of device %d, the current device is %d",
-                         kernel->name, device->ordinal, vgpu_current_device()->ordinal);
-    }
-    error = check_image(entry, device);
+    cudaError_t error = check_image(entry, device);
     if (error == cudaSuccess) {
         error = check_shape(kernel->name, shape->grid, shape->block);
     }
@@ -280,21 +298,89 @@ static cudaError_t launch_kernel(const void *function, void **arguments, const s
     launch->shared_bytes = shape->shared_bytes;
     launch->cooperative = shape->cooperative;
     launch->stack_class = vgpu_stack_class(vgpu_device_limit(device, cudaLimitStackSize));
-    return enqueue(launch, shape->grid, shape->block, stream);
+    launch->node_type = cudaGraphNodeTypeKernel;
+    set_shape(launch, shape->grid, shape->block);
+    *launch_out = launch;
+    return cudaSuccess;
+}
+
+static cudaError_t launch_kernel(const void *function, void **arguments,
+                                 const struct vgpu_shape *shape, cudaStream_t handle)
+{
+    struct vgpu_stream *stream = NULL;
+    cudaError_t error = vgpu_stream_resolve("launching a kernel", handle, &stream);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (stream->device != vgpu_current_device()) {
+        return vgpu_fail(cudaErrorInvalidResourceHandle,
+                         "launching a kernel: the stream is of device %d, the current device is %d",
+                         stream->device->ordinal, vgpu_current_device()->ordinal);
+    }
+    struct vgpu_launch *launch = NULL;
+    error = vgpu_kernel_launch_new(stream->device, function, shape, arguments, &launch);
+    return error == cudaSuccess ? vgpu_launch_submit("launching a kernel", launch, stream) : error;
 }
 
 cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
                              size_t shared_bytes, cudaStream_t stream)
 {
-    struct shape shape = {grid, block, shared_bytes, stream, false};
-    return launch_kernel(function, arguments, &shape);
+    struct vgpu_shape shape = {grid, block, shared_bytes, false};
+    return launch_kernel(function, arguments, &shape, stream);
 }
 
 cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block,
                                         void **arguments, size_t shared_bytes, cudaStream_t stream)
 {
-    struct shape shape = {grid, block, shared_bytes, stream, true};
-    return launch_kernel(function, arguments, &shape);
+    struct vgpu_shape shape = {grid, block, shared_bytes, true};
+    return launch_kernel(function, arguments, &shape, stream);
+}
+
+// Looks at one attribute. *event_out: an event to record behind the kernel; NULL: none.
+static cudaError_t read_attribute(const cudaLaunchAttribute *attribute, struct vgpu_shape *shape,
+                                  cudaEvent_t *event_out)
+{
+    const cudaLaunchAttributeValue *value = &attribute->val;
+    switch (attribute->id) {
+    case cudaLaunchAttributeCooperative:
+        shape->cooperative = value->cooperative != 0;
+        return cudaSuccess;
+    case cudaLaunchAttributeClusterDimension:
+    case cudaLaunchAttributePreferredClusterDimension: // x, y, z lie at the same place
+        if (value->clusterDim.x > 1 || value->clusterDim.y > 1 || value->clusterDim.z > 1) {
+            return vgpu_fail(cudaErrorNotSupported,
+                             "cudaLaunchKernelExC: clusters of %u x %u x %u blocks; virtual GPUs "
+                             "have none: leave the attribute out",
+                             value->clusterDim.x, value->clusterDim.y, value->clusterDim.z);
+        }
+        return cudaSuccess;
+    case cudaLaunchAttributeProgrammaticEvent:
+        *event_out = value->programmaticEvent.event;
+        return cudaSuccess;
+    case cudaLaunchAttributeLaunchCompletionEvent:
+        *event_out = value->launchCompletionEvent.event;
+        return cudaSuccess;
+    case cudaLaunchAttributeDeviceUpdatableKernelNode:
+        if (value->deviceUpdatableKernelNode.deviceUpdatable) {
+            return vgpu_fail(cudaErrorNotSupported,
+                             "cudaLaunchKernelExC: kernels on virtual GPUs cannot change graphs "
+                             "(cudaLaunchAttributeDeviceUpdatableKernelNode)");
+        }
+        return cudaSuccess;
+    case cudaLaunchAttributeIgnore:
+    case cudaLaunchAttributeAccessPolicyWindow:
+    case cudaLaunchAttributeSynchronizationPolicy:
+    case cudaLaunchAttributeClusterSchedulingPolicyPreference:
+    case cudaLaunchAttributeProgrammaticStreamSerialization: // permits overlap, does not ask for it
+    case cudaLaunchAttributePriority:
+    case cudaLaunchAttributeMemSyncDomainMap:
+    case cudaLaunchAttributeMemSyncDomain:
+    case cudaLaunchAttributePreferredSharedMemoryCarveout:
+    case cudaLaunchAttributeNvlinkUtilCentricScheduling:
+        return cudaSuccess; // hints about placement and priority
+    }
+    return vgpu_fail(cudaErrorInvalidValue, "cudaLaunchKernelExC: no launch attribute %d",
+                     (int)attribute->id);
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function,
@@ -304,24 +390,22 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
         return vgpu_fail(cudaErrorInvalidValue, "cudaLaunchKernelExC: %s is NULL",
                          config ? "config->attrs" : "config");
     }
-    struct shape shape = {config->gridDim, config->blockDim, config->dynamicSmemBytes,
-                          config->stream, false};
+    struct vgpu_shape shape = {config->gridDim, config->blockDim, config->dynamicSmemBytes, false};
+    cudaEvent_t events[2] = {NULL, NULL};
     for (unsigned i = 0; i < config->numAttrs; i++) {
-        const cudaLaunchAttribute *attribute = &config->attrs[i];
-        const cudaLaunchAttributeValue *value = &attribute->val;
-        if (attribute->id == cudaLaunchAttributeCooperative) {
-            shape.cooperative = value->cooperative != 0;
-        } else if (attribute->id == cudaLaunchAttributeClusterDimension &&
-                   (value->clusterDim.x > 1 || value->clusterDim.y > 1 ||
-                    value->clusterDim.z > 1)) {
-            return vgpu_fail(cudaErrorNotSupported,
-                             "cudaLaunchKernelExC: clusters of %u x %u x %u blocks; virtual GPUs "
-                             "have none: leave the attribute out",
-                             value->clusterDim.x, value->clusterDim.y, value->clusterDim.z);
+        bool completion = config->attrs[i].id == cudaLaunchAttributeLaunchCompletionEvent;
+        cudaError_t error = read_attribute(&config->attrs[i], &shape, &events[completion]);
+        if (error != cudaSuccess) {
+            return error;
         }
-        // The others are hints about placement and priority.
     }
-    return launch_kernel(function, arguments, &shape);
+    cudaError_t error = launch_kernel(function, arguments, &shape, config->stream);
+    for (int i = 0; error == cudaSuccess && i < 2; i++) {
+        // Both may be signalled earlier, when blocks say so or have begun; the kernel's end is
+        // never too early.
+        error = events[i] ? cudaEventRecord(events[i], config->stream) : cudaSuccess;
+    }
+    return error;
 }
 
 // ---- `<<<>>>` -----------------------------------------------------------------------------------
@@ -329,9 +413,14 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *fu
 // Launches pushed and not yet taken; arguments of a launch may launch too, so they nest.
 static __thread int pushed_count;
 
-static struct shape *pushed_launches(void)
+struct pushed {
+    struct vgpu_shape shape;
+    cudaStream_t stream;
+};
+
+static struct pushed *pushed_launches(void)
 {
-    return vgpu_thread_memory(VGPU_THREAD_LAUNCHES, MAX_PUSHED * sizeof(struct shape));
+    return vgpu_thread_memory(VGPU_THREAD_LAUNCHES, MAX_PUSHED * sizeof(struct pushed));
 }
 
 void vgpu_push_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream)
@@ -343,12 +432,12 @@ void vgpu_push_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t s
         vgpu_say("%d kernel launches nested in each other's arguments", MAX_PUSHED);
         abort();
     }
-    struct shape *pushed = pushed_launches();
+    struct pushed *pushed = pushed_launches();
     if (!pushed) {
         vgpu_say("no memory to launch a kernel");
         abort();
     }
-    pushed[pushed_count++] = (struct shape){grid, block, shared_bytes, stream, false};
+    pushed[pushed_count++] = (struct pushed){{grid, block, shared_bytes, false}, stream};
 }
 
 bool vgpu_launch_pending(void)
@@ -362,11 +451,31 @@ void vgpu_launch_pushed(const void *function, void **arguments)
         (void)vgpu_fail(cudaErrorMissingConfiguration, "a kernel was called without <<<>>>");
         return;
     }
-    struct shape shape = pushed_launches()[--pushed_count];
-    (void)launch_kernel(function, arguments, &shape);
+    struct pushed pushed = pushed_launches()[--pushed_count];
+    (void)launch_kernel(function, arguments, &pushed.shape, pushed.stream);
 }
 
 // ---- Native functions and tasks -----------------------------------------------------------------
+
+static struct vgpu_launch *native_launch_new(struct vgpu_device *device, struct vgpu_launch wanted,
+                                             const void *argument, size_t argument_bytes,
+                                             unsigned blocks)
+{
+    char *storage;
+    struct vgpu_launch *launch = vgpu_launch_new(device, wanted.name, 1, argument_bytes, &storage);
+    if (launch) {
+        launch->native = wanted.native;
+        launch->task = wanted.task;
+        launch->node_type = wanted.node_type;
+        if (argument_bytes > 0) {
+            memcpy(storage, argument, argument_bytes);
+        }
+        launch->arguments[0] = storage;
+        launch->stack_class = VGPU_STACK_CLASS_NATIVE;
+        set_shape(launch, (dim3){blocks, 1, 1}, (dim3){1, 1, 1});
+    }
+    return launch;
+}
 
 static cudaError_t launch_native(struct vgpu_launch wanted, const void *argument,
                                  size_t argument_bytes, unsigned blocks, cudaStream_t handle)
@@ -376,20 +485,18 @@ static cudaError_t launch_native(struct vgpu_launch wanted, const void *argument
     if (error != cudaSuccess) {
         return error;
     }
-    char *storage;
     struct vgpu_launch *launch =
-        vgpu_launch_new(stream->device, wanted.name, 1, argument_bytes, &storage);
-    if (!launch) {
-        return vgpu_fail(cudaErrorMemoryAllocation, "%s: no memory for a launch", wanted.name);
-    }
-    launch->native = wanted.native;
-    launch->task = wanted.task;
-    if (argument_bytes > 0) {
-        memcpy(storage, argument, argument_bytes);
-    }
-    launch->arguments[0] = storage;
-    launch->stack_class = VGPU_STACK_CLASS_NATIVE;
-    return enqueue(launch, (dim3){blocks, 1, 1}, (dim3){1, 1, 1}, stream);
+        native_launch_new(stream->device, wanted, argument, argument_bytes, blocks);
+    return launch ? vgpu_launch_submit(wanted.name, launch, stream)
+                  : vgpu_fail(cudaErrorMemoryAllocation, "%s: no memory for a launch", wanted.name);
+}
+
+struct vgpu_launch *vgpu_task_launch_new(struct vgpu_device *device, enum cudaGraphNodeType type,
+                                         const char *name, cudaError_t (*run)(void *argument),
+                                         const void *argument, size_t argument_bytes)
+{
+    struct vgpu_launch wanted = {.name = name, .task = run, .node_type = type};
+    return native_launch_new(device, wanted, argument, argument_bytes, 1);
 }
 
 cudaError_t vgpuLaunchNative(const char *name,
@@ -405,14 +512,15 @@ cudaError_t vgpuLaunchNative(const char *name,
             name ? name : "NULL", function ? "set" : "NULL", argument ? "set" : "NULL",
             block_count);
     }
-    struct vgpu_launch wanted = {.name = name, .native = function};
+    struct vgpu_launch wanted = {
+        .name = name, .native = function, .node_type = cudaGraphNodeTypeKernel};
     return launch_native(wanted, argument, argument_bytes, block_count, stream);
 }
 
-cudaError_t vgpu_stream_submit(cudaStream_t stream, const char *name,
+cudaError_t vgpu_stream_submit(cudaStream_t stream, enum cudaGraphNodeType type, const char *name,
                                cudaError_t (*run)(void *argument), const void *argument,
                                size_t argument_bytes)
 {
-    struct vgpu_launch wanted = {.name = name, .task = run};
+    struct vgpu_launch wanted = {.name = name, .task = run, .node_type = type};
     return launch_native(wanted, argument, argument_bytes, 1, stream);
 }

@@ -6,6 +6,7 @@
 #include "device.h"
 #include "operation.h"
 #include "vgpu/device_runtime.h"
+#include "work.h"
 
 struct vgpu_launch {
     struct vgpu_operation operation; // first: the stream's view of it
@@ -22,7 +23,9 @@ struct vgpu_launch {
     size_t shared_bytes;
     int stack_class;
     bool cooperative;
-    atomic_ullong grid_arrived; // blocks that came to this_grid().sync(), ever
+    enum cudaGraphNodeType node_type; // as a node of a graph
+    size_t memory_bytes;              // of this structure and everything behind it
+    atomic_ullong grid_arrived;       // blocks that came to this_grid().sync(), ever
 
     // Under the pool's lock.
     uint64_t next_block; // the first one that no worker has taken
@@ -41,6 +44,34 @@ struct vgpu_launch {
 struct vgpu_launch *vgpu_launch_new(struct vgpu_device *device, const char *name,
                                     size_t argument_count, size_t argument_bytes,
                                     char **storage_out);
+// A launch that does the same, not yet enqueued; NULL: no memory.
+struct vgpu_launch *vgpu_launch_clone(const struct vgpu_launch *launch);
+// Enqueues the launch, or makes it a node where the stream is being captured. Takes it over.
+cudaError_t vgpu_launch_submit(const char *function, struct vgpu_launch *launch,
+                               struct vgpu_stream *stream);
+
+struct vgpu_shape {
+    dim3 grid;
+    dim3 block;
+    size_t shared_bytes;
+    bool cooperative;
+};
+// A launch of the kernel that `function` stands for, checked by CUDA's rules, arguments copied.
+// cudaErrorInvalidDeviceFunction, cudaErrorNoKernelImageForDevice, cudaErrorInvalidConfiguration,
+// cudaErrorInvalidValue, cudaErrorCooperativeLaunchTooLarge, cudaErrorMemoryAllocation.
+cudaError_t vgpu_kernel_launch_new(struct vgpu_device *device, const void *function,
+                                   const struct vgpu_shape *shape, void **arguments,
+                                   struct vgpu_launch **launch_out);
+// A launch of `run(argument)` as one block of one thread (see vgpu_stream_submit). NULL: no memory.
+struct vgpu_launch *vgpu_task_launch_new(struct vgpu_device *device, enum cudaGraphNodeType type,
+                                         const char *name, cudaError_t (*run)(void *argument),
+                                         const void *argument, size_t argument_bytes);
+
+// A launch as a graph's work, which takes it over (NULL: no memory; the launch is released), and
+// back.
+struct vgpu_work *vgpu_launch_work(struct vgpu_launch *launch);
+struct vgpu_launch *vgpu_work_launch(const struct vgpu_work *work);
+
 // Runs one thread of the block whose built-in variables are set.
 void vgpu_launch_run_thread(struct vgpu_launch *launch, uint64_t block);
 

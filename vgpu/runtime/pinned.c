@@ -3,6 +3,7 @@
 // Devices of this machine can read all of the host's memory; being pinned changes what copies and
 // queries say. SPDX-License-Identifier: Apache-2.0
 #include "backing.h"
+#include "capture.h"
 #include "cuda_runtime_api.h"
 #include "error.h"
 #include "memory.h"
@@ -57,6 +58,9 @@ static cudaError_t host_alloc(const char *function, void **pointer, size_t bytes
                          ALLOC_FLAGS);
     }
     cudaError_t error = vgpu_device_ready(vgpu_current_device());
+    if (error == cudaSuccess) {
+        error = vgpu_capture_allows(function);
+    }
     if (error != cudaSuccess) {
         return error;
     }
@@ -110,15 +114,15 @@ static cudaError_t wait_all(void)
 
 cudaError_t cudaFreeHost(void *pointer)
 {
-    if (!pointer) {
-        return cudaSuccess;
+    cudaError_t error = vgpu_capture_allows("cudaFreeHost");
+    if (error != cudaSuccess || !pointer) {
+        return error;
     }
     if (vgpu_memory_find(pointer).kind == VGPU_MEMORY_PINNED) {
         (void)wait_all(); // errors of kernels are theirs to report
     }
     vgpu_memory_lock();
     struct vgpu_mapping *mapping = vgpu_mapping_find((uintptr_t)pointer);
-    cudaError_t error = cudaSuccess;
     if (!mapping || mapping->source != VGPU_FROM_HOST || mapping->base != (uintptr_t)pointer) {
         error =
             vgpu_fail(cudaErrorInvalidValue,
@@ -138,6 +142,9 @@ cudaError_t cudaFreeHost(void *pointer)
 cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned int flags)
 {
     cudaError_t error = vgpu_device_ready(vgpu_current_device());
+    if (error == cudaSuccess) {
+        error = vgpu_capture_allows("cudaHostRegister");
+    }
     if (error != cudaSuccess) {
         return error;
     }

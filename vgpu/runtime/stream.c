@@ -5,6 +5,7 @@
 // live until they are destroyed and their operations done. SPDX-License-Identifier: Apache-2.0
 #include "stream_internal.h"
 
+#include "capture.h"
 #include "cuda_runtime_api.h"
 #include "error.h"
 #include "pool.h"
@@ -89,6 +90,11 @@ static struct vgpu_stream *legacy_stream(struct vgpu_device *device)
 static void free_thread_streams(void *value)
 {
     struct thread_streams *streams = value;
+    for (int i = 0; i < VGPU_MAX_DEVICES; i++) {
+        if (streams->stream[i]) {
+            vgpu_capture_leave(streams->stream[i]);
+        }
+    }
     vgpu_graph_lock();
     for (int i = 0; i < VGPU_MAX_DEVICES; i++) {
         if (streams->stream[i]) {
@@ -177,7 +183,16 @@ cudaError_t vgpu_stream_resolve(const char *function, cudaStream_t handle,
     }
     cudaError_t error = cudaSuccess;
     *stream_out = find_stream(function, handle, &error);
-    return *stream_out ? vgpu_device_ready((*stream_out)->device) : error;
+    if (*stream_out) {
+        error = vgpu_device_ready((*stream_out)->device);
+    }
+    return error == cudaSuccess ? vgpu_capture_check(function, *stream_out) : error;
+}
+
+struct vgpu_stream *vgpu_stream_find(cudaStream_t handle)
+{
+    cudaError_t error = cudaSuccess;
+    return find_stream("finding a stream", handle, &error);
 }
 
 struct vgpu_device *vgpu_stream_device(cudaStream_t stream)
@@ -185,7 +200,9 @@ struct vgpu_device *vgpu_stream_device(cudaStream_t stream)
     if (is_special(stream)) {
         return vgpu_current_device();
     }
-    return vgpu_handle_known(stream, VGPU_HANDLE_STREAM) ? ((struct vgpu_stream *)(void *)stream)->device : NULL;
+    return vgpu_handle_known(stream, VGPU_HANDLE_STREAM)
+               ? ((struct vgpu_stream *)(void *)stream)->device
+               : NULL;
 }
 
 // ---- Order --------------------------------------------------------------------------------------
@@ -251,6 +268,25 @@ cudaError_t vgpu_stream_enqueue(struct vgpu_stream *stream, struct vgpu_operatio
     }
     vgpu_operation_submitted(operation);
     return cudaSuccess;
+}
+
+cudaError_t vgpu_stream_enqueue_pair(struct vgpu_stream *stream, struct vgpu_operation *first,
+                                     struct vgpu_operation *last, struct vgpu_operation *also_after)
+{
+    vgpu_graph_lock();
+    bool enough = vgpu_operation_follow(first, also_after);
+    if (enough && !follow_streams(first, stream->device, stream)) {
+        unfollow(first, also_after);
+        enough = false;
+    }
+    if (enough) {
+        last->stream = stream;
+        stream->references++;
+        stream->last = last;
+    }
+    vgpu_graph_unlock();
+    return enough ? cudaSuccess
+                  : vgpu_fail(cudaErrorMemoryAllocation, "no memory to order a graph");
 }
 
 void vgpu_stream_operation_ended(struct vgpu_operation *operation)
@@ -417,6 +453,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
                          (void *)stream);
     }
     vgpu_handle_remove(stream);
+    vgpu_capture_leave((struct vgpu_stream *)(void *)stream);
     vgpu_graph_lock();
     drop_reference((struct vgpu_stream *)(void *)stream);
     vgpu_graph_unlock();
@@ -425,6 +462,15 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    cudaError_t error = cudaSuccess;
+    struct vgpu_stream *found =
+        vgpu_capturing() ? find_stream("cudaStreamSynchronize", stream, &error) : NULL;
+    if (found) {
+        error = vgpu_capture_allows_wait("cudaStreamSynchronize", found->device, found);
+    }
+    if (error != cudaSuccess) {
+        return error;
+    }
     return wait_for("cudaStreamSynchronize", stream);
 }
 
@@ -439,15 +485,21 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
         return error;
     }
     error = vgpu_device_ready(found->device);
+    if (error == cudaSuccess) {
+        error = vgpu_capture_allows_wait("cudaStreamQuery", found->device, found);
+    }
     if (error != cudaSuccess) {
         return error;
     }
-    return is_busy(found) ? vgpu_fail(cudaErrorNotReady, "cudaStreamQuery: work is pending") : cudaSuccess;
+    return is_busy(found) ? vgpu_fail(cudaErrorNotReady, "cudaStreamQuery: work is pending")
+                          : cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    return vgpu_device_wait(vgpu_current_device());
+    struct vgpu_device *device = vgpu_current_device();
+    cudaError_t error = vgpu_capture_allows_wait("cudaDeviceSynchronize", device, NULL);
+    return error == cudaSuccess ? vgpu_device_wait(device) : error;
 }
 
 cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned int *flags)

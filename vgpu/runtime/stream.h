@@ -11,9 +11,10 @@
 // memory to change by polling with vgpu_yield, and a fault in it (a bad address, say) fails the
 // device like a kernel's. argument: `argument_bytes` bytes, copied before return, 16-byte aligned.
 // A result other than cudaSuccess becomes the device's sticky error. name: for messages; must
-// outlive the work. Errors: cudaErrorInvalidResourceHandle for a bad stream, cudaErrorNotPermitted
+// outlive the work. type: what it is as a node of a graph, where the stream is being captured.
+// Errors: cudaErrorInvalidResourceHandle for a bad stream, cudaErrorNotPermitted
 // inside kernels and host functions, the device's sticky error.
-cudaError_t vgpu_stream_submit(cudaStream_t stream, const char *name,
+cudaError_t vgpu_stream_submit(cudaStream_t stream, enum cudaGraphNodeType type, const char *name,
                                cudaError_t (*run)(void *argument), const void *argument,
                                size_t argument_bytes);
 // Waits until everything enqueued on `stream` is done; with the sticky error of its device, if any.
