@@ -1,6 +1,31 @@
-// Reductions and copies over the members of a team, called by a group of threads; no barrier
-// inside. T: element type; UNROLL: elements each thread keeps in flight. Declared for source
-// compatibility; calling one in this version does not compile ("not implemented yet").
+// Reductions and copies between arrays on several members of a team, called by a group of threads.
+// There is no barrier inside: before a call its sources are ready and its destinations free (an LSA
+// barrier says so), after it another barrier tells the readers.
+//
+// Sources and destinations
+//   Lsa        memory that is loaded and stored directly: a lambda `T *(int i)` that gives the
+//              address of array i of nSrc or nDst, or the same place of a window on every member of
+//              a team (of the LSA team, where a device communicator is given)
+//   Multimem   a multicast address, which means all members at once: a window's place and a handle,
+//              or an address from ncclGetMultimemPointer, or a lambda that gives such
+//   Local      this rank's memory: `displacement` elements from one array to the next
+//
+// count: elements, any integer type, 0 or more. Addresses and offsets are multiples of the element
+// size; accesses have 16 bytes where all addresses are equal modulo 16. A destination may be a
+// source. Every thread of coop calls with the same arguments. UNROLL: elements that each thread
+// keeps in flight.
+//
+// Result: ((source 0 + source 1) + source 2) + ..., in float for half and bfloat16 and in half for
+// fp8, rounded once at the end; integers wrap. A single source is copied bit by bit. RedOp: any
+// `T operator()(T const &sum, T const &next) const`, on values of type T. What a multimem source
+// adds is rounded to T by the load, in the hardware's order (on virtual devices in rank order).
+//
+// T: float, double, __half, __nv_bfloat16, integers of 8 to 64 bits, __nv_fp8_e4m3, __nv_fp8_e5m2.
+// Limits of the hardware, told when a program is compiled: multimem needs sm_90; a multimem source
+// is added only, has no integers below 32 bits, and fp8 only for architecture-specific targets from
+// sm_100a on. An element of 1 or 2 bytes at an edge that is no multiple of 4 bytes costs a multimem
+// destination two atomic operations. On virtual devices a count, team or address that is not
+// possible ends the kernel with a text.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef NCCL_DEVICE_REDUCE_COPY_H_
 #define NCCL_DEVICE_REDUCE_COPY_H_
@@ -9,6 +34,8 @@
 #include "ptr.h"
 
 #if NCCL_CHECK_CUDACC
+#include <type_traits>
+
 // Reductions with an operator of the caller's, from lambdas that give sources to lambdas that give
 // destinations.
 template <typename T, typename Coop, typename SrcLambda, typename DstLambda, typename RedOp,
@@ -72,7 +99,8 @@ NCCL_DEVICE_INLINE void ncclLocalReduceSum(Coop, int nSrc, T *src, size_t displa
 // Copies of this rank's elements to all members.
 template <typename T, typename Coop, typename DstLambda, typename IntCount,
           int UNROLL = 4 * 16 / sizeof(T)>
-NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, T *src, DstLambda, int nDst, IntCount count);
+NCCL_DEVICE_INLINE typename std::enable_if<std::is_integral<IntCount>::value>::type
+ncclLsaCopy(Coop, T *src, DstLambda, int nDst, IntCount count);
 template <typename T, typename Coop, typename IntCount, int UNROLL = 4 * 16 / sizeof(T)>
 NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, T *src, ncclSymPtr<T> dst, IntCount count, ncclTeam team);
 template <typename T, typename Coop, typename IntCount, int UNROLL = 4 * 16 / sizeof(T)>

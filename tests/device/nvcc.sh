@@ -19,5 +19,11 @@ both=(-gencode "arch=compute_80,code=sm_80" -gencode "arch=compute_90,code=sm_90
 "$nvcc" -std=c++17 -arch=sm_90 -I"$include" -c "$here/multimem.cu" -o "$work/multimem.o"
 if [ "${2:-}" = full ]; then
     "$nvcc" -std=c++17 "${both[@]}" -I"$include" -c "$here/windows.cu" -o "$work/windows.o"
+    "$nvcc" -std=c++17 --extended-lambda -arch=sm_90 -I"$include" -c "$here/reduce_copy_uses.cu" -o "$work/uses.o"
+    "$nvcc" -std=c++17 --extended-lambda -arch=sm_90 -I"$include" -DELEMENT=__half -c "$here/reduce_copy.cu" \
+        -o "$work/half.o"
+    # fp8 in multimem sources too.
+    "$nvcc" -std=c++17 --extended-lambda -arch=sm_100a -I"$include" -DELEMENT=__nv_fp8_e4m3 -DFP8_MULTIMEM \
+        -c "$here/reduce_copy.cu" -o "$work/fp8.o"
     "$here/refusals.sh" "$nvcc" -I"$include"
 fi

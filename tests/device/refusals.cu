@@ -35,8 +35,8 @@ __global__ void kernel(ncclWindow_t window, ncclDevComm comm)
 #elif CASE == 10
     tuttiMultimemRed<tuttiMax>(static_cast<__half2 *>(all), __half2());
 #elif CASE == 11
-    ncclLsaReduceSum(ncclCoopCta(), ncclSymPtr<float>(window, 0), static_cast<float *>(nullptr), 16,
-                     ncclTeamLsa(comm));
+    ncclMultimemReduceSum(ncclCoopCta(), ncclSymPtr<uint8_t>(window, 0),
+                          static_cast<uint8_t *>(nullptr), 16, comm.lsaMultimem);
 #elif CASE == 12
     tuttiMultimemLoadReduce<tuttiAnd, float>(window, 0, comm);
 #elif CASE == 13
@@ -54,6 +54,21 @@ __global__ void kernel(ncclWindow_t window, ncclDevComm comm)
     ncclCoopBcast(ncclCoopCta(), wide(), 0);
 #elif CASE == 16
     ncclCoopTile<3>().sync();
+#elif CASE == 17
+    ncclMultimemReduceSum(ncclCoopCta(), static_cast<int16_t *>(all), static_cast<int16_t *>(all),
+                          16);
+#elif CASE == 18
+    ncclMultimemReduceSumCopy(ncclCoopCta(), static_cast<__nv_fp8_e5m2 *>(all),
+                              static_cast<__nv_fp8_e5m2 *>(all), 16);
+#elif CASE == 19
+    float4 *four = static_cast<float4 *>(all);
+    ncclMultimemReduceSum(ncclCoopCta(), four, four, 16);
+#elif CASE == 20
+    float *one = static_cast<float *>(all);
+    ncclMultimemCopy(ncclCoopCta(), one, one, 16);
+#elif CASE == 21
+    float3 *three = static_cast<float3 *>(all);
+    ncclLocalCopy(ncclCoopCta(), three, 1, three, 0, 16);
 #endif
 }
 
