@@ -100,7 +100,7 @@ static struct vgpu_thread *begin_thread(struct vgpu_block *block, struct vgpu_st
 }
 
 // For reports of the thread sanitizer, which keeps 63 bytes.
-static void name_fiber(const struct vgpu_thread *thread)
+__attribute__((noinline, cold)) static void name_fiber(const struct vgpu_thread *thread)
 {
     const struct vgpu_block *block = thread->block;
     char name[64];
