@@ -385,10 +385,12 @@ const char *vgpu_place_of_trace(const struct vgpu_trace *trace)
     return text;
 }
 
-// The stub that tutticc makes for a kernel, and what is outside users' code.
+// Whether a frame is users' code, and not the stub that tutticc makes for a kernel.
 static bool is_worth_a_line(const struct frame *frame)
 {
-    return !frame->library && frame->line;
+    const char *function = frame->function ? frame->function : "";
+    return !frame->library && frame->line && strncmp(function, "vgpu::", 6) != 0 &&
+           strncmp(function, "invoke_with<", 12) != 0;
 }
 
 void vgpu_trace_print(const struct vgpu_trace *trace, FILE *out)

@@ -396,8 +396,13 @@ static void say_place(const char *report)
     (void)report;
     if (thread) {
         char place[PLACE_BYTES];
+        char window[256] = "";
         describe_place(place, sizeof(place), thread->block->launch, thread->block, thread);
-        vgpu_say("%s: the error above", place);
+        if (__asan_get_report_address) {
+            uintptr_t address = (uintptr_t)__asan_get_report_address();
+            vgpu_check_describe_address(address, window, sizeof(window));
+        }
+        vgpu_say("%s: the error above%s", place, window);
     }
 }
 

@@ -23,6 +23,7 @@ extern void __tsan_set_fiber_name(void *fiber, const char *name) VGPU_IF_PRESENT
 extern void __asan_poison_memory_region(const volatile void *address, size_t bytes) VGPU_IF_PRESENT;
 extern void __asan_unpoison_memory_region(const volatile void *address,
                                           size_t bytes) VGPU_IF_PRESENT;
+extern void *__asan_get_report_address(void) VGPU_IF_PRESENT; // of the last error
 extern void __asan_set_error_report_callback(void (*callback)(const char *text)) VGPU_IF_PRESENT;
 extern void __lsan_register_root_region(const void *address, size_t bytes) VGPU_IF_PRESENT;
 extern void __sanitizer_start_switch_fiber(void **fake_stack, const void *bottom,
