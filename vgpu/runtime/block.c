@@ -104,9 +104,11 @@ __attribute__((noinline, cold)) static void name_fiber(const struct vgpu_thread 
 {
     const struct vgpu_block *block = thread->block;
     char name[64];
-    (void)snprintf(name, sizeof(name), "%.20s device %d block %u,%u,%u thread %u,%u,%u",
-                   block->name, block->device, block->index.x, block->index.y, block->index.z,
-                   thread->index.x, thread->index.y, thread->index.z);
+    bool ranked = block->rank >= 0;
+    (void)snprintf(name, sizeof(name), "%.20s %s %d block %u,%u,%u thread %u,%u,%u", block->name,
+                   ranked ? "rank" : "device", ranked ? block->rank : block->device, block->index.x,
+                   block->index.y, block->index.z, thread->index.x, thread->index.y,
+                   thread->index.z);
     __tsan_set_fiber_name(thread->stack->tsan_fiber, name);
 }
 
