@@ -494,8 +494,8 @@ static void end_deadlock(struct vgpu_worker *workers, int count)
     char *text = ask_workers(workers, count);
     if (text && *text) {
         report(
-            "deadlock: the kernels of this process wait for each other, and nothing else can end "
-            "that (cudaErrorLaunchTimeout)",
+            "deadlock: all kernels of this process wait, and nothing is left that could end that "
+            "(cudaErrorLaunchTimeout)",
             "", text);
         atomic_store_explicit(&verdict, atomic_load(&question), memory_order_release);
     }

@@ -11,25 +11,31 @@
 #include "sanitizer.h"
 
 #include "vgpu/check.h"
+#include "vgpu/stats.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { GONE_KEPT = 256 };
+enum { GONE_KEPT = 256, HANDLE_BUCKETS = 256 };
 
 struct record {
     struct vgpu_check_window window;
     char name[48];
     int device;
     bool gone;
-    struct record *next; // newest first
+    struct record *next;           // newest first
+    struct record *next_of_handle; // in its bucket
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards the list
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards what follows
 static struct record *records;
+static struct record *by_handle[HANDLE_BUCKETS];
 static unsigned gone_count;
+// By device: 1 + the rank that owns windows there; 0: none does, or several. Relaxed; read without
+// the lock, by every launch.
+static atomic_int owner[VGPU_MAX_DEVICES];
 
 // ---- Closing what lies around -------------------------------------------------------------------
 
@@ -85,6 +91,27 @@ static void close_window(const struct vgpu_check_window *window)
 
 // ---- The table ----------------------------------------------------------------------------------
 
+static struct record **bucket_of(const void *handle)
+{
+    return &by_handle[(uintptr_t)handle / 256 % HANDLE_BUCKETS];
+}
+
+// Under the lock: who owns windows on a device, after that may have changed.
+static void find_owner(int device)
+{
+    int rank = -1;
+    bool several = false;
+    for (const struct record *r = records; r; r = r->next) {
+        if (!r->gone && r->device == device) {
+            several |= rank >= 0 && rank != r->window.rank;
+            rank = r->window.rank;
+        }
+    }
+    if (device >= 0) {
+        atomic_store_explicit(&owner[device], several ? 0 : rank + 1, memory_order_relaxed);
+    }
+}
+
 // Under the lock: drops the oldest gone record.
 static void drop_oldest(void)
 {
@@ -94,6 +121,11 @@ static void drop_oldest(void)
     }
     if (oldest) {
         struct record *record = *oldest;
+        struct record **link = bucket_of(record->window.handle);
+        while (*link != record) {
+            link = &(*link)->next_of_handle;
+        }
+        *link = record->next_of_handle;
         *oldest = record->next;
         free(record);
         gone_count--;
@@ -124,8 +156,12 @@ void vgpuCheckWindowMade(const struct vgpu_check_window *window)
     record->device = device ? device->ordinal : -1;
     pthread_mutex_lock(&lock);
     bool shared = is_shared(window->base);
+    struct record **bucket = bucket_of(window->handle);
+    record->next_of_handle = *bucket;
+    *bucket = record;
     record->next = records;
     records = record;
+    find_owner(record->device);
     pthread_mutex_unlock(&lock);
     if (!shared) {
         close_window(window);
@@ -142,6 +178,7 @@ void vgpuCheckWindowGone(const void *handle)
             r->gone = true;
             window = r->window;
             last = !is_shared(window.base);
+            find_owner(r->device);
             gone_count++;
             break;
         }
@@ -284,10 +321,10 @@ int vgpu_check_rank_in(const void *arguments, size_t bytes)
 {
     int rank = -1;
     pthread_mutex_lock(&lock);
-    for (size_t at = 0; rank < 0 && at + sizeof(void *) <= bytes; at += sizeof(void *)) {
+    for (size_t at = 0; records && rank < 0 && at + sizeof(void *) <= bytes; at += sizeof(void *)) {
         const void *word;
         memcpy(&word, (const char *)arguments + at, sizeof(word));
-        for (const struct record *r = records; r && word && rank < 0; r = r->next) {
+        for (const struct record *r = *bucket_of(word); r && rank < 0; r = r->next_of_handle) {
             rank = r->window.handle == word ? r->window.rank : -1;
         }
     }
@@ -297,20 +334,7 @@ int vgpu_check_rank_in(const void *arguments, size_t bytes)
 
 int vgpu_check_rank_on(int device)
 {
-    int rank = -1;
-    pthread_mutex_lock(&lock);
-    for (const struct record *r = records; r; r = r->next) {
-        if (r->gone || r->device != device) {
-            continue;
-        }
-        if (rank >= 0 && rank != r->window.rank) {
-            rank = -1;
-            break;
-        }
-        rank = r->window.rank;
-    }
-    pthread_mutex_unlock(&lock);
-    return rank;
+    return atomic_load_explicit(&owner[device], memory_order_relaxed) - 1;
 }
 
 int vgpu_check_device_of(const void *address, int rank)
