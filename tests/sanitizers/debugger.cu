@@ -1,4 +1,5 @@
-// A program to be looked at in gdb (debugger_test): two ranks, threads of this process; each thread of a kernel doubles
+// A program to be looked at in gdb (debugger_test): two ranks, threads of this process; each thread
+// of a kernel doubles
 // a number, waits for its block, and stores its neighbour's. SPDX-License-Identifier: Apache-2.0
 #include <nccl.h>
 #include <nccl_device.h>
@@ -38,7 +39,8 @@ int main()
     for (int rank = 0; rank < RANKS; rank++) {
         CHECK(cudaSetDevice(rank));
         CHECK(ncclMemAlloc((void **)&memory[rank], THREADS * sizeof(int)));
-        CHECK(ncclCommWindowRegister(comm[rank], memory[rank], THREADS * sizeof(int), &window[rank], NCCL_WIN_COLL_SYMMETRIC));
+        CHECK(ncclCommWindowRegister(comm[rank], memory[rank], THREADS * sizeof(int), &window[rank],
+                                     NCCL_WIN_COLL_SYMMETRIC));
     }
     CHECK(ncclGroupEnd());
     for (int rank = 0; rank < RANKS; rank++) {
