@@ -47,7 +47,7 @@ __global__ void stores_one_byte_beyond(kernel_input in)
 {
     if (in.comm.rank == 1 && threadIdx.x == 2) {
         store_far((char *)ncclGetLsaPointer(in.window, 0, 0),
-                  WINDOW_BYTES); // calls it for one byte
+                  WINDOW_BYTES); // one byte
     }
 }
 
@@ -227,8 +227,8 @@ static const misuse MISUSES[] = {
      32,
      BY_ASAN,
      cudaSuccess,
-     {"AddressSanitizer: use-after-poison", "WRITE of size 1", "@stores beyond\n",
-      "@calls it for one byte\n", "rank 1, device 1: kernel stores_one_byte_beyond",
+     {"AddressSanitizer: use-after-poison", "WRITE of size 1", "@stores beyond\n", "@one byte\n",
+      "rank 1, device 1: kernel stores_one_byte_beyond",
       "block (0,0,0): thread (2,0,0): the error above: offset 5000, beyond the end of rank 0's "
       "copy "
       "of window 1"}},
@@ -244,9 +244,17 @@ static const misuse MISUSES[] = {
      uses_a_gone_window,
      1,
      1,
-     DEREGISTERED,
+     DEREGISTERED | BY_SIGNAL,
      cudaErrorIllegalAddress,
      {"rank 1, device 1", "window 1 of rank 1 was deregistered", "at @gone window"}},
+    {"handle used after its window's end",
+     uses_a_gone_window,
+     1,
+     1,
+     DEREGISTERED | BY_ASAN,
+     cudaSuccess,
+     {"AddressSanitizer: use-after-poison", "@gone window\n",
+      "the error above: the handle of window 1 of rank 1, which has been deregistered"}},
     {"pointer used after its window's end",
      uses_a_gone_pointer,
      1,

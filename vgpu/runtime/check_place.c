@@ -84,6 +84,9 @@ void vgpu_trace_here(struct vgpu_trace *trace, uintptr_t fault_pc)
             first++;
         }
     } else {
+        while (first < count && module_of((uintptr_t)frame[first]) != runtime) {
+            first++; // a sanitizer stands before the unwinder
+        }
         while (first < count && module_of((uintptr_t)frame[first]) == runtime) {
             first++;
         }

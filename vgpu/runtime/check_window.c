@@ -195,7 +195,7 @@ void vgpuCheckWindowGone(const void *handle)
 
 // ---- Addresses ----------------------------------------------------------------------------------
 
-// How far an address is from a piece of memory: 0 inside. SIZE_MAX: further than `reach`.
+// How far an address is from a piece of memory: 0 inside.
 struct nearness {
     size_t distance;
     bool before;
@@ -203,6 +203,9 @@ struct nearness {
     int member;     // -1: the multicast view; -2: the owner's own address
     uintptr_t base; // of the piece
 };
+
+// Addresses further away from a window have nothing to do with it, unless they lie between copies.
+static const size_t REACH = (size_t)4 << 20;
 
 static void consider(struct nearness *best, const struct record *record, int member, uintptr_t base,
                      uintptr_t address)
@@ -212,6 +215,9 @@ static void consider(struct nearness *best, const struct record *record, int mem
     size_t distance = before                   ? base - address
                       : address - base < bytes ? 0
                                                : address - base - bytes + 1;
+    bool between = member >= 0 && address - record->window.base <
+                                      record->window.stride * (size_t)record->window.members;
+    distance = between && distance >= REACH ? REACH - 1 : distance;
     bool nearer = distance < best->distance || (distance == best->distance && best->record &&
                                                 best->record->gone && !record->gone);
     if (nearer) {
@@ -222,7 +228,6 @@ static void consider(struct nearness *best, const struct record *record, int mem
 // Under the lock: the window's piece that is nearest to an address.
 static struct nearness find_nearest(uintptr_t address)
 {
-    static const size_t REACH = (size_t)64 << 20;
     struct nearness best = {.distance = REACH};
     for (const struct record *r = records; r; r = r->next) {
         const struct vgpu_check_window *w = &r->window;
@@ -248,12 +253,27 @@ static struct nearness find_nearest(uintptr_t address)
     return best;
 }
 
+// Under the lock: the window at whose handle, which kernels read, the address lies; NULL: none.
+static const struct record *find_handle(uintptr_t address)
+{
+    enum { HANDLE_BYTES = 64 };
+    const struct record *found = NULL;
+    for (const struct record *r = records; r && !found; r = r->next) {
+        found = address - (uintptr_t)r->window.handle < HANDLE_BYTES ? r : NULL;
+    }
+    return found;
+}
+
 void vgpu_check_describe_address(uintptr_t address, char *out, size_t bytes)
 {
     out[0] = '\0';
     pthread_mutex_lock(&lock);
+    const struct record *handle = find_handle(address);
     struct nearness near = find_nearest(address);
-    if (near.record) {
+    if (handle) {
+        (void)snprintf(out, bytes, ": the handle of %s of rank %d%s", handle->name,
+                       handle->window.rank, handle->gone ? ", which has been deregistered" : "");
+    } else if (near.record) {
         const struct vgpu_check_window *w = &near.record->window;
         char piece[64];
         if (near.member >= 0) {
