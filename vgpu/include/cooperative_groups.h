@@ -428,9 +428,10 @@ class coalesced_group : public vgpu_detail::lanes<coalesced_group>
 };
 
 // The lanes of the warp that have come to this call; see vgpu_active_mask.
-__attribute__((always_inline)) inline coalesced_group coalesced_threads()
+__attribute__((always_inline)) inline coalesced_group
+coalesced_threads(unsigned vgpu_line = __builtin_LINE())
 {
-    return coalesced_group(__activemask());
+    return coalesced_group(vgpu_active_mask(vgpu_line));
 }
 
 // ---- Any group

@@ -19,6 +19,11 @@
 #include <string.h>
 #include <time.h>
 
+#include <cmath>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
 #include "device_functions.h"
 #endif
 #include "vgpu/runtime_templates.h"

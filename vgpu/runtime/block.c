@@ -99,6 +99,25 @@ static struct vgpu_thread *begin_thread(struct vgpu_block *block, struct vgpu_st
     return thread;
 }
 
+static inline struct vgpu_thread *take_ready(struct vgpu_block *block)
+{
+    struct vgpu_thread *thread = block->ready.first;
+    if (thread) {
+        block->ready.first = thread->next;
+    }
+    return thread;
+}
+
+// Nobody can run but those who wait for that in vgpu_active_mask.
+static struct vgpu_thread *take_gathered(struct vgpu_block *block)
+{
+    if (block->gathering == 0) {
+        return NULL;
+    }
+    vgpu_warp_gathered(block);
+    return take_ready(block);
+}
+
 // For reports of the thread sanitizer, which keeps 63 bytes.
 __attribute__((noinline, cold)) static void name_fiber(const struct vgpu_thread *thread)
 {
@@ -115,19 +134,18 @@ __attribute__((noinline, cold)) static void name_fiber(const struct vgpu_thread 
 // The next thread that can run, with a stack; NULL: none can now.
 static inline struct vgpu_thread *next_thread(struct vgpu_block *block)
 {
-    struct vgpu_thread *thread = block->ready.first;
+    struct vgpu_thread *thread = take_ready(block);
     if (thread) {
-        block->ready.first = thread->next;
         return thread;
     }
     if (block->started == block->thread_count) {
-        return NULL;
+        return take_gathered(block);
     }
     struct vgpu_worker *worker = block->worker;
     struct vgpu_stack *stack = vgpu_stack_take(&worker->stacks, block->launch->stack_class);
     if (!stack) {
         worker->out_of_stacks = true;
-        return NULL;
+        return take_gathered(block);
     }
     thread = begin_thread(block, stack);
     vgpu_context_make(&thread->context, stack->top, (size_t)(stack->top - stack->low), run_thread,
@@ -306,6 +324,7 @@ struct vgpu_block *vgpu_block_begin(struct vgpu_worker *worker, struct vgpu_laun
     block->ready.first = NULL;
     block->yielded.first = NULL;
     block->barriers_open = 0;
+    block->gathering = 0;
     block->site_count = 0;
     block->phase = NULL;
     for (int i = 0; i < VGPU_BARRIERS; i++) {

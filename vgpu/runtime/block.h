@@ -36,7 +36,8 @@ struct vgpu_thread {
     unsigned char state;      // enum vgpu_thread_state
     unsigned char barrier;    // where state is AT_BARRIER
     unsigned short linear;    // x + y * blockDim.x + z * blockDim.x * blockDim.y
-    unsigned warp_mask;       // where state is AT_WARP
+    unsigned warp_mask;       // where state is AT_WARP; what vgpu_active_mask found
+    uint64_t call;            // of vgpu_active_mask, while it waits there: line and place
     void *fake_stack;         // the address sanitizer's, while the thread does not run
     // In checking mode: where it last came to wait for others (a return address), and for whom of
     // other ranks it waits (NULL: none).
@@ -63,8 +64,9 @@ struct vgpu_barrier {
 
 struct vgpu_meeting;
 struct vgpu_warp {
-    unsigned live; // lanes that have not ended
-    unsigned open; // meetings with lanes waiting
+    unsigned live;                     // lanes that have not ended
+    unsigned open;                     // meetings with lanes waiting
+    struct vgpu_thread_list gathering; // in vgpu_active_mask
     struct vgpu_meeting *meetings;
 };
 
@@ -90,6 +92,7 @@ struct vgpu_block {
     struct vgpu_thread_list yielded; // ready from the block's next turn on
     unsigned progress;               // meetings held and threads ended
     unsigned barriers_open;          // bit i: threads wait at barrier i
+    unsigned gathering;              // bit i: lanes of warp i are in vgpu_active_mask
     struct vgpu_thread *thread;      // [thread_capacity]
     unsigned thread_capacity;
     struct vgpu_barrier barrier[VGPU_BARRIERS];
@@ -218,6 +221,9 @@ void vgpu_barrier_thread_ended(struct vgpu_block *block);
 void vgpu_warp_thread_ended(struct vgpu_block *block, const struct vgpu_thread *thread);
 void vgpu_warp_begin(struct vgpu_block *block);
 void vgpu_warp_free(struct vgpu_block *block);
+// No thread can run without those in vgpu_active_mask: makes those of each warp ready that are
+// furthest behind, with their lanes.
+void vgpu_warp_gathered(struct vgpu_block *block);
 // Dynamic shared memory for the launch; false: no memory.
 bool vgpu_shared_begin(struct vgpu_block *block);
 void vgpu_shared_thread_ended(struct vgpu_block *block);

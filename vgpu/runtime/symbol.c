@@ -3,6 +3,7 @@
 // Registration happens in static initialisers, also of libraries loaded later. Kernels look symbols
 // up on every access, so the table is a hash that readers use without a lock; it is replaced by a
 // larger one when it fills up, and old ones stay. SPDX-License-Identifier: Apache-2.0
+#include "symbol.h"
 #include "copy.h"
 #include "error.h"
 #include "segment.h"
@@ -146,6 +147,26 @@ void *vgpu_symbol_address(void *host_image)
                    entry->symbol->name, vgpu_last_error_text());
     }
     return copy;
+}
+
+bool vgpu_symbol_is_constant(const void *address)
+{
+    const struct table *table = atomic_load_explicit(&current, memory_order_acquire);
+    for (size_t i = 0; table && i < table->slot_count; i++) {
+        const struct entry *entry = atomic_load_explicit(&table->slot[i], memory_order_acquire);
+        if (!entry || !entry->symbol->constant) {
+            continue;
+        }
+        const struct vgpu_device *device = vgpu_running_device;
+        uintptr_t copy = device ? (uintptr_t)atomic_load_explicit(&entry->copy[device->ordinal],
+                                                                  memory_order_acquire)
+                                : 0;
+        uintptr_t own = (uintptr_t)entry->symbol->host_image, at = (uintptr_t)address;
+        if (at - own < entry->symbol->bytes || (copy && at - copy < entry->symbol->bytes)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void vgpu_symbols_forget(int device)

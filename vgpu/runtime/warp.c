@@ -1,4 +1,4 @@
-// Warp meetings: __syncwarp, and the exchange under shuffles, ballots and reductions.
+// Warp meetings: __syncwarp, and the exchange under shuffles, ballots and reductions; __activemask.
 //
 // Lanes meet by mask: those that wait with different masks are separate meetings. A meeting keeps
 // the values of two rounds, since a lane may bring its next value before the slowest has read the
@@ -29,6 +29,7 @@ void vgpu_warp_begin(struct vgpu_block *block)
         unsigned lanes = left < VGPU_WARP_THREADS ? left : VGPU_WARP_THREADS;
         block->warp[i].live = lanes == VGPU_WARP_THREADS ? ~0u : (1u << lanes) - 1;
         block->warp[i].open = 0;
+        block->warp[i].gathering.first = NULL;
         for (struct vgpu_meeting *m = block->warp[i].meetings; m; m = m->next) {
             m->arrived = 0;
             m->unread = 0;
@@ -178,8 +179,56 @@ unsigned vgpu_warp_exchange(unsigned mask, const void *value, size_t bytes, void
     return meeting->last_arrived;
 }
 
-unsigned vgpu_active_mask(void)
+// ---- Lanes that are together --------------------------------------------------------------------
+
+unsigned vgpu_active_mask(unsigned line)
 {
     struct vgpu_thread *thread = calling_thread("__activemask");
-    return thread->block->warp[thread->linear / VGPU_WARP_THREADS].live;
+    struct vgpu_block *block = thread->block;
+    unsigned number = thread->linear / VGPU_WARP_THREADS;
+    if (block->warp[number].live == 1u << thread->linear % VGPU_WARP_THREADS) {
+        return block->warp[number].live;
+    }
+    // The line in front, so that calls are ordered as in the source wherever the compiler put them.
+    thread->call = (uint64_t)line << 48 | ((uintptr_t)__builtin_return_address(0) & 0xffffffffffff);
+    thread->warp_mask = 0;
+    vgpu_thread_append(&block->warp[number].gathering, thread);
+    block->gathering |= 1u << number;
+    vgpu_thread_wait(thread);
+    return thread->warp_mask;
+}
+
+// Takes those of the list out that are at the first call in the source: lanes further on wait for
+// those behind them. Returns their lanes.
+static unsigned take_hindmost(struct vgpu_thread_list *list, struct vgpu_thread_list *taken)
+{
+    uint64_t lowest = UINT64_MAX;
+    for (const struct vgpu_thread *thread = list->first; thread; thread = thread->next) {
+        lowest = thread->call < lowest ? thread->call : lowest;
+    }
+    struct vgpu_thread_list left = {NULL, NULL};
+    unsigned lanes = 0;
+    for (struct vgpu_thread *thread = list->first, *next; thread; thread = next) {
+        next = thread->next;
+        bool takes = thread->call == lowest;
+        lanes |= takes ? 1u << thread->linear % VGPU_WARP_THREADS : 0;
+        vgpu_thread_append(takes ? taken : &left, thread);
+    }
+    *list = left;
+    return lanes;
+}
+
+void vgpu_warp_gathered(struct vgpu_block *block)
+{
+    for (unsigned warps = block->gathering; warps; warps &= warps - 1) {
+        unsigned number = (unsigned)__builtin_ctz(warps);
+        struct vgpu_thread_list *list = &block->warp[number].gathering;
+        struct vgpu_thread_list taken = {NULL, NULL};
+        unsigned lanes = take_hindmost(list, &taken);
+        for (struct vgpu_thread *thread = taken.first; thread; thread = thread->next) {
+            thread->warp_mask = lanes;
+        }
+        vgpu_thread_splice(&block->ready, &taken);
+        block->gathering &= list->first ? ~0u : ~(1u << number);
+    }
 }

@@ -57,7 +57,7 @@ KERNEL(exchanges_in_a_partial_warp, atomic_int, 0)
     struct slots slots;
     unsigned took_part = vgpu_warp_exchange(~0u, &mine, sizeof(mine), &slots);
     unsigned expected = threadIdx.x < 32 ? ~0u : (1u << 13) - 1;
-    if (took_part != expected || vgpu_active_mask() != expected) {
+    if (took_part != expected || vgpu_active_mask(__LINE__) != expected) {
         atomic_fetch_add(data, 1);
     }
     vgpu_syncwarp(~0u); // until here no lane ends

@@ -67,8 +67,8 @@ static bool same_folder(const char *a, const char *b)
            one.st_ino == other.st_ino;
 }
 
-// The user's -I, -D and so on. The host compiler forgets an -I of a folder that is a system one too,
-// as ours is: from such an -I on, all of them become system ones, which keeps their order.
+// The user's -I, -D and so on. The host compiler forgets an -I of a folder that is a system one
+// too, as ours is: from such an -I on, all of them become system ones, which keeps their order.
 static void add_user_preprocessing(const struct driver *driver, struct strings *command)
 {
     const struct strings *list = &driver->options->preprocess;

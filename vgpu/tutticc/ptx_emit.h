@@ -35,6 +35,17 @@ const struct ptx_type *ptx_take_type(struct ptx_modifiers *m);
 // Whether nothing is left.
 bool ptx_done(const struct ptx_modifiers *m);
 
+// Words that may stand in the names of many instructions and change nothing here.
+#define PTX_SPACES                                                                                 \
+    "global shared shared::cta shared::cluster const local param param::entry generic"
+#define PTX_HINTS  "ca cg cs lu cv wb wt nc L1::* L2::* level::* noftz unified"
+#define PTX_SCOPES "cta cluster gpu sys"
+
+// Whether there are `count` operands; a cache policy may follow, which means nothing here.
+bool ptx_operand_count_fits(const struct ptx_instruction *instruction, int count);
+// Whether operands first .. count-1 are all registers or numbers.
+bool ptx_all_values(const struct ptx_instruction *instruction, int first);
+
 // The sentence for an instruction that is not known.
 char *ptx_unknown(const struct ptx_instruction *instruction);
 char *ptx_wrong_operands(const struct ptx_instruction *instruction);
@@ -47,8 +58,8 @@ void ptx_add_result(struct text *out, const struct ptx_operand *operand);
 // Handlers of the families; NULL or what is wrong.
 typedef char *ptx_handler(const struct ptx_instruction *instruction,
                           const struct ptx_program *program, struct text *out);
-ptx_handler ptx_emit_load, ptx_emit_store, ptx_emit_atomic, ptx_emit_fence, ptx_emit_async_copy,
-    ptx_emit_multimem;
+ptx_handler ptx_emit_load, ptx_emit_store, ptx_emit_atomic, ptx_emit_fence, ptx_emit_multimem;
+ptx_handler ptx_emit_async_copy, ptx_emit_mbarrier, ptx_emit_map, ptx_emit_is_space;
 ptx_handler ptx_emit_move, ptx_emit_compare, ptx_emit_convert, ptx_emit_barrier, ptx_emit_vote,
     ptx_emit_shuffle;
 

@@ -13,6 +13,7 @@ enum {
     PLAIN = 4,     // the function takes no type argument
     IGNORED = 8,   // does nothing here
     ZERO = 16,     // the result is 0
+    OWN_TYPE = 32, // 16-bit floats with their arithmetic, not as bits
 };
 
 struct simple {
@@ -37,6 +38,14 @@ static const struct simple SIMPLE[] = {
     {"mad", "wide", "", "us", "multiply_wide_add", 3, 0},
     {"mad", "", "rn ftz", "f", "fused_multiply_add", 3, 0},
     {"fma", "rn", "ftz", "f", "fused_multiply_add", 3, 0},
+    {"add", "", "rn ftz", "h", "half_add", 2, OWN_TYPE},
+    {"sub", "", "rn ftz", "h", "half_sub", 2, OWN_TYPE},
+    {"mul", "", "rn ftz", "h", "half_mul", 2, OWN_TYPE},
+    {"fma", "rn", "ftz", "h", "half_fma", 3, OWN_TYPE},
+    {"min", "", "ftz", "h", "half_min", 2, OWN_TYPE},
+    {"max", "", "ftz", "h", "half_max", 2, OWN_TYPE},
+    {"neg", "", "ftz", "h", "half_neg", 1, OWN_TYPE},
+    {"abs", "", "ftz", "h", "half_abs", 1, OWN_TYPE},
     {"div", "", "rn full approx ftz", "usf", "divide", 2, 0},
     {"rem", "", "", "us", "remainder", 2, 0},
     {"min", "", "ftz", "usf", "minimum", 2, 0},
@@ -89,6 +98,8 @@ static const struct simple SIMPLE[] = {
     {"brkpt", "", "", "", "", 0, NO_TYPE | NO_RESULT | IGNORED},
     {"prefetch", "", "global local L1 L2 L2::* tensormap const param", "", "", 0,
      NO_TYPE | NO_RESULT | IGNORED},
+    {"discard", "global L2", "", "", "", 0, NO_TYPE | NO_RESULT | IGNORED},
+    {"applypriority", "global", "L2::*", "", "", 0, NO_TYPE | NO_RESULT | IGNORED},
     {"prefetchu", "L1", "", "", "", 0, NO_TYPE | NO_RESULT | IGNORED},
     {"griddepcontrol", "", "wait launch_dependents", "", "", 0, NO_TYPE | NO_RESULT | IGNORED},
     {"setmaxnreg", "sync aligned u32", "inc dec", "", "", 0, NO_TYPE | NO_RESULT | IGNORED},
@@ -103,7 +114,8 @@ static const struct {
     {"membar", ptx_emit_fence}, {"cp", ptx_emit_async_copy},   {"multimem", ptx_emit_multimem},
     {"mov", ptx_emit_move},     {"setp", ptx_emit_compare},    {"cvt", ptx_emit_convert},
     {"bar", ptx_emit_barrier},  {"barrier", ptx_emit_barrier}, {"vote", ptx_emit_vote},
-    {"shfl", ptx_emit_shuffle}, {"elect", ptx_emit_shuffle},
+    {"shfl", ptx_emit_shuffle}, {"elect", ptx_emit_shuffle},   {"mbarrier", ptx_emit_mbarrier},
+    {"mapa", ptx_emit_map},     {"getctarank", ptx_emit_map},  {"isspacep", ptx_emit_is_space},
 };
 
 bool ptx_known_opcode(const char *part, size_t length)
@@ -181,7 +193,7 @@ static char *emit_simple(const struct simple *row, const struct ptx_type *type,
     text_printf(out, " ::vgpu::ptx::%s", row->function);
     if (type) {
         text_printf(out, "< ::vgpu::ptx::%s>",
-                    strchr("h", type->kind) ? type->storage : type->type);
+                    type->kind == 'h' && !(row->flags & OWN_TYPE) ? type->storage : type->type);
     }
     text_add(out, "(");
     for (int i = 0; i < row->sources; i++) {

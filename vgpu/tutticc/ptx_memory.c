@@ -1,14 +1,13 @@
-// PTX loads, stores, atomics, fences and copies.
+// PTX loads, stores, atomics, fences, multicast.
 // SPDX-License-Identifier: Apache-2.0
 #include "ptx_emit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char SPACES[] =
-    "global shared shared::cta shared::cluster const local param param::entry generic";
-static const char HINTS[] = "ca cg cs lu cv wb wt nc L1::* L2::* level::* noftz unified";
-static const char SCOPES[] = "cta cluster gpu sys";
+static const char SPACES[] = PTX_SPACES;
+static const char HINTS[] = PTX_HINTS;
+static const char SCOPES[] = PTX_SCOPES;
 
 // Ordering words, and what they become.
 static const char ORDERS[] = "weak relaxed acquire release acq_rel volatile mmio sc";
@@ -56,8 +55,7 @@ static void add_stores(struct text *out, const struct ptx_operand *operand, int 
     }
 }
 
-// A cache policy may follow; it means nothing here.
-static bool operand_count_fits(const struct ptx_instruction *instruction, int count)
+bool ptx_operand_count_fits(const struct ptx_instruction *instruction, int count)
 {
     return instruction->operand_count == count ||
            (instruction->operand_count == count + 1 && strstr(instruction->name, "cache_hint"));
@@ -79,7 +77,7 @@ char *ptx_emit_load(const struct ptx_instruction *instruction, const struct ptx_
         type->bytes * count > 32 || order == 3 || order == 4) {
         return ptx_unknown(instruction);
     }
-    if (!operand_count_fits(instruction, 2) || instruction->operand[1].kind != PTX_ADDRESS ||
+    if (!ptx_operand_count_fits(instruction, 2) || instruction->operand[1].kind != PTX_ADDRESS ||
         !holds(&instruction->operand[0], count)) {
         return ptx_wrong_operands(instruction);
     }
@@ -110,7 +108,7 @@ char *ptx_emit_store(const struct ptx_instruction *instruction, const struct ptx
         type->bytes * count > 32 || order == 2 || order == 4) {
         return ptx_unknown(instruction);
     }
-    if (!operand_count_fits(instruction, 2) || instruction->operand[0].kind != PTX_ADDRESS ||
+    if (!ptx_operand_count_fits(instruction, 2) || instruction->operand[0].kind != PTX_ADDRESS ||
         !holds(&instruction->operand[1], count) || instruction->operand[1].kind == PTX_SINK) {
         return ptx_wrong_operands(instruction);
     }
@@ -138,6 +136,9 @@ enum { OPERATION_EXCH = 8, OPERATION_CAS = 9 };
 
 static bool atomic_type_fits(int operation, const struct ptx_type *type)
 {
+    if (type && type->bytes == 16 && operation >= OPERATION_EXCH) {
+        return true;
+    }
     if (!type || !strchr(OPERATION_KINDS[operation], type->kind)) {
         return false;
     }
@@ -198,7 +199,7 @@ static bool atomic_operands_fit(const struct ptx_instruction *instruction, const
 {
     int sources = a->operation == OPERATION_CAS ? 3 : 2;
     const struct ptx_operand *operand = &instruction->operand[a->atom];
-    if (!operand_count_fits(instruction, sources + a->atom) || operand[0].kind != PTX_ADDRESS ||
+    if (!ptx_operand_count_fits(instruction, sources + a->atom) || operand[0].kind != PTX_ADDRESS ||
         !holds(&operand[1], a->count) || operand[1].kind == PTX_SINK ||
         (sources == 3 && operand[2].kind != PTX_VALUE)) {
         return false;
@@ -237,7 +238,7 @@ char *ptx_emit_atomic(const struct ptx_instruction *instruction, const struct pt
     return NULL;
 }
 
-// ---- Fences and copies -------------------------------------------------------------------------
+// ---- Fences ------------------------------------------------------------------------------------
 
 char *ptx_emit_fence(const struct ptx_instruction *instruction, const struct ptx_program *program,
                      struct text *out)
@@ -280,52 +281,6 @@ char *ptx_emit_fence(const struct ptx_instruction *instruction, const struct ptx
     }
     text_printf(out, " ::vgpu::ptx::fence%s< ::vgpu::ptx::order::%s>();",
                 scope == 0 ? "_block" : "", order < 0 ? "acq_rel" : NAMES[order]);
-    return NULL;
-}
-
-// cp.async and cp.async.bulk between global and shared memory, without a barrier object.
-char *ptx_emit_async_copy(const struct ptx_instruction *instruction,
-                          const struct ptx_program *program, struct text *out)
-{
-    (void)program;
-    struct ptx_modifiers m;
-    ptx_begin(&m, instruction, 1);
-    if (!ptx_take(&m, "async")) {
-        return ptx_unknown(instruction);
-    }
-    bool bulk = ptx_take(&m, "bulk");
-    if (ptx_take_one(&m, "commit_group wait_group wait_all") >= 0) {
-        ptx_take(&m, "read");
-        return ptx_done(&m) ? NULL : ptx_unknown(instruction);
-    }
-    if (strstr(instruction->name, "mbarrier")) {
-        return ptx_unknown(instruction);
-    }
-    ptx_take_all(&m, SPACES);
-    ptx_take_all(&m, HINTS);
-    if (bulk && !ptx_take(&m, "bulk_group")) {
-        return ptx_unknown(instruction);
-    }
-    if (!ptx_done(&m)) {
-        return ptx_unknown(instruction);
-    }
-    const struct ptx_operand *operand = instruction->operand;
-    int count = instruction->operand_count;
-    if (count < 3 || count > 5 || operand[0].kind != PTX_ADDRESS ||
-        operand[1].kind != PTX_ADDRESS || operand[2].kind != PTX_VALUE) {
-        return ptx_wrong_operands(instruction);
-    }
-    bool hint = strstr(instruction->name, "cache_hint") != NULL;
-    bool fill = !bulk && count - hint == 4;
-    text_printf(out, " ::vgpu::ptx::copy%s(", fill ? "_and_fill" : "");
-    ptx_add_address(out, &operand[0]);
-    text_add(out, ", ");
-    ptx_add_address(out, &operand[1]);
-    text_printf(out, ", %s", operand[2].text);
-    if (fill) {
-        text_printf(out, ", %s", operand[3].text);
-    }
-    text_add(out, ");");
     return NULL;
 }
 
@@ -420,7 +375,7 @@ char *ptx_emit_multimem(const struct ptx_instruction *instruction,
     }
     int value = mm.form == 0 ? 0 : 1;
     const struct ptx_operand *operand = instruction->operand;
-    if (!operand_count_fits(instruction, 2) || operand[1 - value].kind != PTX_ADDRESS ||
+    if (!ptx_operand_count_fits(instruction, 2) || operand[1 - value].kind != PTX_ADDRESS ||
         !holds(&operand[value], mm.count) || operand[value].kind == PTX_SINK) {
         return ptx_wrong_operands(instruction);
     }

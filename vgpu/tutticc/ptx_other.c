@@ -133,9 +133,12 @@ static char *emit_half_conversion(const struct ptx_instruction *instruction,
         const char *to, *from, *function;
         int sources;
     } ROWS[] = {
-        {"f32", "f16", "half_to_float", 1},      {"f32", "bf16", "bfloat16_to_float", 1},
-        {"f16", "f32", "float_to_half", 1},      {"bf16", "f32", "float_to_bfloat16", 1},
-        {"f16x2", "f32", "floats_to_halves", 2}, {"bf16x2", "f32", "floats_to_bfloat16s", 2}};
+        {"f32", "f16", "half_to_float", 1},        {"f32", "bf16", "bfloat16_to_float", 1},
+        {"f16", "f32", "float_to_half", 1},        {"bf16", "f32", "float_to_bfloat16", 1},
+        {"f16x2", "f32", "floats_to_halves", 2},   {"bf16x2", "f32", "floats_to_bfloat16s", 2},
+        {"e4m3x2", "f32", "floats_to_e4m3s", 2},   {"e5m2x2", "f32", "floats_to_e5m2s", 2},
+        {"e4m3x2", "f16x2", "halves_to_e4m3s", 1}, {"e5m2x2", "f16x2", "halves_to_e5m2s", 1},
+        {"f16x2", "e4m3x2", "e4m3s_to_halves", 1}, {"f16x2", "e5m2x2", "e5m2s_to_halves", 1}};
     for (size_t i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++) {
         if (strcmp(to->name, ROWS[i].to) != 0 || strcmp(from->name, ROWS[i].from) != 0) {
             continue;
@@ -165,9 +168,11 @@ char *ptx_emit_convert(const struct ptx_instruction *instruction, const struct p
     int whole = ptx_take_one(&m, "rni rzi rmi rpi");
     bool nearest = ptx_take(&m, "rn");
     ptx_take(&m, "ftz");
+    bool saturates = ptx_take(&m, "satfinite");
     const struct ptx_type *from = ptx_take_type(&m);
     const struct ptx_type *to = ptx_take_type(&m);
-    if (!from || !to || !ptx_done(&m) || strchr("bep", from->kind) || strchr("bep", to->kind)) {
+    if (!from || !to || !ptx_done(&m) || strchr("bp", from->kind) || strchr("bp", to->kind) ||
+        saturates != (to->kind == 'e')) {
         return ptx_unknown(instruction);
     }
     for (int i = 0; i < instruction->operand_count; i++) {
@@ -175,7 +180,7 @@ char *ptx_emit_convert(const struct ptx_instruction *instruction, const struct p
             return ptx_wrong_operands(instruction);
         }
     }
-    if (from->kind == 'h' || to->kind == 'h') {
+    if (strchr("he", from->kind) || strchr("he", to->kind)) {
         return whole >= 0 ? ptx_unknown(instruction)
                           : emit_half_conversion(instruction, to, from, out);
     }
@@ -208,14 +213,31 @@ char *ptx_emit_convert(const struct ptx_instruction *instruction, const struct p
 
 // ---- Barriers and warps ------------------------------------------------------------------------
 
-static bool all_values(const struct ptx_instruction *instruction)
+bool ptx_all_values(const struct ptx_instruction *instruction, int first)
 {
-    for (int i = 0; i < instruction->operand_count; i++) {
+    for (int i = first; i < instruction->operand_count; i++) {
         if (instruction->operand[i].kind != PTX_VALUE) {
             return false;
         }
     }
     return true;
+}
+
+// barrier.cluster.arrive and .wait: the cluster is the block.
+static char *emit_cluster_barrier(const struct ptx_instruction *instruction,
+                                  struct ptx_modifiers *m, struct text *out)
+{
+    int half = ptx_take_one(m, "arrive wait");
+    ptx_take_one(m, "release relaxed acquire");
+    ptx_take(m, "aligned");
+    if (half < 0 || !ptx_done(m)) {
+        return ptx_unknown(instruction);
+    }
+    if (instruction->operand_count > 0) {
+        return ptx_wrong_operands(instruction);
+    }
+    text_printf(out, " ::vgpu::ptx::cluster_%s();", half == 0 ? "arrive" : "wait");
+    return NULL;
 }
 
 // bar.sync, barrier.sync: a barrier's number and, if not all threads take part, how many do.
@@ -226,6 +248,9 @@ char *ptx_emit_barrier(const struct ptx_instruction *instruction, const struct p
     (void)program;
     struct ptx_modifiers m;
     ptx_begin(&m, instruction, 1);
+    if (ptx_take(&m, "cluster")) {
+        return emit_cluster_barrier(instruction, &m, out);
+    }
     bool warp = ptx_take(&m, "warp");
     if (!warp) {
         ptx_take(&m, "cta");
@@ -236,7 +261,7 @@ char *ptx_emit_barrier(const struct ptx_instruction *instruction, const struct p
         return ptx_unknown(instruction);
     }
     int count = instruction->operand_count;
-    if (count < 1 || count > (warp ? 1 : 2) || !all_values(instruction)) {
+    if (count < 1 || count > (warp ? 1 : 2) || !ptx_all_values(instruction, 0)) {
         return ptx_wrong_operands(instruction);
     }
     text_printf(out, " ::vgpu::ptx::%s(%s", warp ? "warp_barrier" : "barrier",
@@ -261,7 +286,7 @@ char *ptx_emit_vote(const struct ptx_instruction *instruction, const struct ptx_
     if (!sync || mode < 0 || !ptx_take(&m, mode == 0 ? "b32" : "pred") || !ptx_done(&m)) {
         return ptx_unknown(instruction);
     }
-    if (instruction->operand_count != 3 || !all_values(instruction)) {
+    if (instruction->operand_count != 3 || !ptx_all_values(instruction, 0)) {
         return ptx_wrong_operands(instruction);
     }
     text_printf(out, " %s = ::vgpu::ptx::vote_%s(%s, %s);", instruction->operand[0].text,

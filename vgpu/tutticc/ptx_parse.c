@@ -292,18 +292,23 @@ static bool read_instruction(struct parser *p)
         good = instruction.guard != NULL;
     }
     good = good && read_name(p, &instruction);
-    if (good && ptx_take_character(p, ':')) {
-        good =
-            ptx_fail(p, "tutticc does not translate labels in inline PTX ('%s')", instruction.name);
+    if (good && !instruction.guard && ptx_take_character(p, ':')) {
+        good = ptx_define_label(p, instruction.name);
+        free_instruction(&instruction);
+        return good;
     }
-    good = good && read_operands(p, &instruction);
+    bool branch = good && strcmp(instruction.part[0], "bra") == 0 &&
+                  (instruction.part_count == 1 ||
+                   (instruction.part_count == 2 && strcmp(instruction.part[1], "uni") == 0));
+    good =
+        good && (branch ? ptx_read_branch(p, instruction.guard) : read_operands(p, &instruction));
     if (good) {
         ptx_skip_space(p);
         if (*p->at != ';' && *p->at != '\0' && *p->at != '}') {
             good = ptx_fail(p, "expected ';' in inline PTX at '%.20s'", p->at);
         }
     }
-    if (good) {
+    if (good && !branch) {
         if (instruction.guard) {
             text_printf(p->out, " if (%s)", instruction.guard);
         }
@@ -370,6 +375,7 @@ char *ptx_translate(const char *ptx, const struct ptx_program *program, struct t
     if (!parser.error && parser.depth > 0) {
         ptx_fail(&parser, "'{' without '}' in inline PTX");
     }
+    ptx_end_labels(&parser);
     for (int i = 0; i < parser.declared_count; i++) {
         free(parser.declared[i].name);
     }

@@ -1,5 +1,5 @@
-// What the two halves of the PTX parser share: ptx_parse.c (statements, operands), ptx_registers.c
-// (names of registers).
+// What the parts of the PTX parser share: ptx_parse.c (statements, operands), ptx_registers.c
+// (names of registers), ptx_labels.c (labels and branches).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TUTTICC_PTX_PARSE_H
 #define TUTTICC_PTX_PARSE_H
@@ -15,6 +15,12 @@ struct declared {
     int serial;
 };
 
+// A label, defined or only branched to so far.
+struct label {
+    char *name;
+    bool defined;
+};
+
 struct parser {
     const char *at;
     const struct ptx_program *program;
@@ -22,6 +28,8 @@ struct parser {
     struct declared *declared;
     int declared_count;
     int declared_capacity;
+    struct label *label;
+    int label_count;
     int depth;
     int serial;
     char *error;
@@ -44,5 +52,12 @@ char *ptx_find_declared(const struct parser *p, const char *name, size_t length,
 char *ptx_read_asm_operand(struct parser *p, int *bytes);
 // laneid, tid.x, ...: a call of the function of that name; NULL with an error.
 char *ptx_read_special(struct parser *p);
+
+// At `name:`, after the name: defines the label.
+bool ptx_define_label(struct parser *p, const char *name);
+// After `bra`: the target. guard: the C++ condition; NULL: always.
+bool ptx_read_branch(struct parser *p, const char *guard);
+// At the end of the text: an error where a branch has no target. Frees the labels.
+void ptx_end_labels(struct parser *p);
 
 #endif

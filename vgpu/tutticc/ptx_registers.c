@@ -55,8 +55,10 @@ static void declare(struct parser *p, const char *name, size_t length, int count
                            .serial = ++p->serial};
     int first = 0, last = count ? count : 1;
     for (int i = first; i < last; i++) {
-        text_printf(p->out, " %s vgpu_v%d_%d_%d = 0; (void)vgpu_v%d_%d_%d;", register_type(bytes),
-                    p->program->serial, d->serial, i, p->program->serial, d->serial, i);
+        // Not initialised: a branch may lead past it.
+        text_printf(p->out, " %s vgpu_v%d_%d_%d; vgpu_v%d_%d_%d = 0; (void)vgpu_v%d_%d_%d;",
+                    register_type(bytes), p->program->serial, d->serial, i, p->program->serial,
+                    d->serial, i, p->program->serial, d->serial, i);
     }
 }
 
@@ -191,14 +193,51 @@ char *ptx_read_asm_operand(struct parser *p, int *bytes)
 // %laneid, %tid.x, ...: a call of the function of that name.
 char *ptx_read_special(struct parser *p)
 {
-    static const char *const SPECIAL[] = {
-        "tid.x",          "tid.y",       "tid.z",          "ntid.x",         "ntid.y",
-        "ntid.z",         "ctaid.x",     "ctaid.y",        "ctaid.z",        "nctaid.x",
-        "nctaid.y",       "nctaid.z",    "laneid",         "warpid",         "nwarpid",
-        "smid",           "nsmid",       "gridid",         "lanemask_eq",    "lanemask_lt",
-        "lanemask_le",    "lanemask_gt", "lanemask_ge",    "clock",          "clock_hi",
-        "clock64",        "globaltimer", "globaltimer_lo", "globaltimer_hi", "dynamic_smem_size",
-        "total_smem_size"};
+    static const char *const SPECIAL[] = {"tid.x",
+                                          "tid.y",
+                                          "tid.z",
+                                          "ntid.x",
+                                          "ntid.y",
+                                          "ntid.z",
+                                          "ctaid.x",
+                                          "ctaid.y",
+                                          "ctaid.z",
+                                          "nctaid.x",
+                                          "nctaid.y",
+                                          "nctaid.z",
+                                          "laneid",
+                                          "warpid",
+                                          "nwarpid",
+                                          "smid",
+                                          "nsmid",
+                                          "gridid",
+                                          "lanemask_eq",
+                                          "lanemask_lt",
+                                          "lanemask_le",
+                                          "lanemask_gt",
+                                          "lanemask_ge",
+                                          "clock",
+                                          "clock_hi",
+                                          "clock64",
+                                          "globaltimer",
+                                          "globaltimer_lo",
+                                          "globaltimer_hi",
+                                          "dynamic_smem_size",
+                                          "total_smem_size",
+                                          "clusterid.x",
+                                          "clusterid.y",
+                                          "clusterid.z",
+                                          "nclusterid.x",
+                                          "nclusterid.y",
+                                          "nclusterid.z",
+                                          "cluster_ctaid.x",
+                                          "cluster_ctaid.y",
+                                          "cluster_ctaid.z",
+                                          "cluster_nctaid.x",
+                                          "cluster_nctaid.y",
+                                          "cluster_nctaid.z",
+                                          "cluster_ctarank",
+                                          "cluster_nctarank"};
     const char *name = p->at;
     size_t length = 0;
     while (ptx_is_name_part(name[length]) ||

@@ -163,10 +163,60 @@ static void the_rest(void)
         "setmaxnreg.inc.sync.aligned.u32 %0; griddepcontrol.wait; prefetch.global.L2 [%4];", "{");
 }
 
+static void branches_and_barriers(void)
+{
+    expect_known("again: add.s32 %0, %1, %2; bra again;",
+                 "vgpu_l1_again: __attribute__((unused));");
+    expect_known("again: add.s32 %0, %1, %2; bra.uni again;",
+                 "{ ::vgpu_yield(); goto vgpu_l1_again; }");
+    expect_known("{ .reg .pred p; setp.eq.s32 p, %0, 0; @!p bra $L_1; trap; $L_1: }",
+                 "if (!vgpu_v1_1_0) { goto vgpu_l1_$L_1; }");
+    expect_known("mbarrier.init.shared::cta.b64 [%0], 4;",
+                 "barrier_init(::vgpu::ptx::barrier_at(::vgpu::ptx::address_of_shared(vgpu_r1_0)), "
+                 "0x4ull);");
+    expect_known("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 %3, [%4], %0;",
+                 "set(vgpu_r1_3, ::vgpu::ptx::arrive_expect(");
+    expect_known("mbarrier.arrive.noComplete.shared.b64 _, [%4], 2;",
+                 "(void)(::vgpu::ptx::arrive(");
+    expect_known("mbarrier.arrive_drop.shared.b64 _, [%4];", "arrive_drop(");
+    expect_known("{ .reg .pred p; mbarrier.test_wait.shared.b64 p, [%4], %3; }", "is_over(");
+    expect_known("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%4], 1, "
+                 "%0; }",
+                 "is_over_parity(");
+    expect_known("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%3], [%4], %0, "
+                 "[%1];",
+                 "barrier_complete(");
+    expect_known("cp.reduce.async.bulk.global.shared::cta.bulk_group.and.b32 [%3], [%4], 64;",
+                 "reducing::bit_and>(");
+    expect_known("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%4];", "arrive(");
+    expect_known("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait;", "cluster_wait()");
+    expect_known("mapa.shared::cluster.u32 %0, %1, 0;", "map_shared(vgpu_r1_1, 0x0ull)");
+    expect_known("mov.u32 %0, %%cluster_ctaid.x;", "special_cluster_ctaid_x()");
+    expect_known("fma.rn.f16x2 %0, %0, %1, %2;", "half_fma< ::vgpu::ptx::f16x2>");
+    expect_known("cvt.rn.satfinite.e5m2x2.f32 %9, %5, %6;", "floats_to_e5m2s(");
+}
+
 static void mistakes(void)
 {
-    expect_refused("loop: bra loop;", "tutticc does not translate labels in inline PTX ('loop')");
-    expect_refused("bra loop;", "inline PTX names 'loop', which it does not declare");
+    expect_refused("bra loop;", "inline PTX branches to 'loop', which is no label of this asm "
+                                "statement");
+    expect_refused("loop: bra other;", "inline PTX branches to 'other', which is no label of this "
+                                       "asm statement");
+    expect_refused("a: bra a; a: bra a;", "inline PTX defines the label 'a' twice");
+    expect_refused("bra ;", "expected a label in inline PTX at ';'");
+    expect_refused("bra a b; a:", "expected ';' in inline PTX at 'b; a:'");
+    expect_refused("a.b: bra a;", "'a.b' is no label of inline PTX");
+    expect_refused("mbarrier.init.shared.b64 %3, %0;",
+                   "the PTX instruction 'mbarrier.init.shared.b64' does not take these operands");
+    expect_refused("mbarrier.arrive.expect_tx.shared.b64 _, [%3];",
+                   "the PTX instruction 'mbarrier.arrive.expect_tx.shared.b64' does not take these "
+                   "operands");
+    expect_refused("cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                   "[%3], [%4], %0;",
+                   "tutticc does not translate the PTX instruction 'cp.async.bulk.tensor.1d."
+                   "shared::cluster.global.mbarrier::complete_tx::bytes'");
+    expect_refused("wgmma.fence.sync.aligned;",
+                   "tutticc does not translate the PTX instruction 'wgmma.fence.sync.aligned'");
     expect_refused("ret;", "tutticc does not translate the PTX instruction 'ret'");
     expect_refused(".shared .b32 x;", "tutticc does not translate the PTX directive '.shared'");
     expect_refused("{ .reg .b3 x; }", "tutticc does not know the PTX register type '.b3'");
@@ -206,6 +256,7 @@ int main(void)
     RUN(atomics);
     RUN(multicast);
     RUN(the_rest);
+    RUN(branches_and_barriers);
     RUN(mistakes);
     RUN(ptx_is_told_from_other_assembly);
     return expect_result();

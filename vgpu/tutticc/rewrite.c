@@ -319,6 +319,38 @@ static int walk_assert(struct rewriter *r, int i)
     return i + 1;
 }
 
+// Functions of the C library that a device has of its own. At a word of device code.
+static void walk_library_call(struct rewriter *r, int i)
+{
+    const struct source *source = &r->source;
+    const char *own = token_is(source, i, "printf")  ? "vgpu_printf"
+                      : token_is(source, i, "clock") ? "vgpu_device_clock"
+                                                     : NULL;
+    if (!own || !token_is(source, i + 1, "(") || current_scope(r)->kind == SCOPE_CLASS) {
+        return;
+    }
+    int begin = i;
+    if (token_is(source, i - 1, "::")) {
+        begin = token_is(source, i - 2, "std") ? i - 2 : i - 1;
+        bool longer = token_is(source, begin - 1, "::") ||
+                      (begin == i - 1 && source->token[i - 2].kind == TOKEN_WORD &&
+                       token_word(source, i - 2) == WORD_OTHER);
+        if (longer) {
+            return; // another namespace's
+        }
+    } else if (token_is(source, i - 1, ".") || token_is(source, i - 1, "->") ||
+               (source->token[i - 1].kind == TOKEN_WORD &&
+                token_word(source, i - 1) != WORD_STATEMENT)) {
+        return; // a member, or a declaration
+    }
+    if (begin < i) {
+        edit_delete_tokens(&r->edits, source, begin, i);
+    }
+    char *text = format_string("::%s", own);
+    edit_replace_token(&r->edits, source, i, text);
+    free(text);
+}
+
 static int walk_word(struct rewriter *r, int i)
 {
     switch (token_word(&r->source, i)) {
@@ -344,6 +376,9 @@ static int walk_word(struct rewriter *r, int i)
     case WORD_OTHER:
         if (r->variable_count > 0) {
             rewrite_use(r, i);
+        }
+        if (current_scope(r)->device && i > 0) {
+            walk_library_call(r, i);
         }
         return i + 1;
     default:

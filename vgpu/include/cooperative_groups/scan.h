@@ -61,9 +61,8 @@ inline T update_by_last(const Group &group, Destination &destination, const T &i
 
 // The scan goes on from an atomic object's value, to which all the group's values are added.
 template <class Group, class Destination, class V, class F>
-inline typename std::decay<V>::type inclusive_scan_update(const Group &group,
-                                                          Destination &&destination, V &&value,
-                                                          F &&combine)
+inline typename std::decay<V>::type
+inclusive_scan_update(const Group &group, Destination &&destination, V &&value, F &&combine)
 {
     auto own = inclusive_scan(group, value, combine);
     auto before = vgpu_detail::update_by_last(group, destination, own, combine);
@@ -76,9 +75,8 @@ inline typename std::decay<V>::type inclusive_scan_update(const Group &group,
     return inclusive_scan_update(group, destination, value, plus<>());
 }
 template <class Group, class Destination, class V, class F>
-inline typename std::decay<V>::type exclusive_scan_update(const Group &group,
-                                                          Destination &&destination, V &&value,
-                                                          F &&combine)
+inline typename std::decay<V>::type
+exclusive_scan_update(const Group &group, Destination &&destination, V &&value, F &&combine)
 {
     auto all = inclusive_scan(group, value, combine);
     auto before = vgpu_detail::update_by_last(group, destination, all, combine);

@@ -52,6 +52,76 @@ void values(void)
     EXPECT(__bfloat162float(b[0]) == 1.0f && __bfloat162float(b[1]) == 6.0f);
 }
 
+struct alignas(16) sixteen {
+    long low, high;
+};
+
+void wide_values(void)
+{
+    sixteen x = {1, 2};
+    sixteen old = atomicCAS(&x, sixteen{1, 3}, sixteen{5, 6});
+    EXPECT(old.low == 1 && old.high == 2 && x.low == 1);
+    old = atomicCAS_system(&x, sixteen{1, 2}, sixteen{5, 6});
+    EXPECT(old.high == 2 && x.low == 5 && x.high == 6);
+    old = atomicExch_block(&x, sixteen{7, 8});
+    EXPECT(old.low == 5 && x.high == 8);
+    float2 pair = make_float2(1, 2);
+    EXPECT(atomicAdd_system(&pair, make_float2(3, 4)).y == 2 && pair.x == 4 && pair.y == 6);
+    float4 four = make_float4(1, 2, 3, 4);
+    atomicAdd_block(&four, four);
+    EXPECT(four.x == 2 && four.w == 8);
+    long long bits = 12;
+    EXPECT(atomicAnd(&bits, 10ll) == 12 && atomicOr_block(&bits, 3ll) == 8 && bits == 11);
+    EXPECT(atomicXor_system(&bits, ~0ll) == 11 && bits == -12);
+
+    cuda::atomic_ref<sixteen> reference(x);
+    EXPECT(reference.is_lock_free() && reference.load().high == 8);
+    reference.store(sixteen{1, 1}, cuda::memory_order_release);
+    EXPECT(reference.exchange(sixteen{2, 2}).low == 1);
+    sixteen expected = {9, 9};
+    EXPECT(!reference.compare_exchange_strong(expected, sixteen{3, 3}) && expected.low == 2);
+    EXPECT(reference.compare_exchange_weak(expected, sixteen{3, 3}) && x.high == 3);
+}
+
+template <class T> void every_operation(void)
+{
+    cuda::atomic<T, cuda::thread_scope_device> a(10);
+    EXPECT(a.is_lock_free() && a.is_always_lock_free && a == T(10));
+    EXPECT(a.fetch_add(5) == T(10) && a.fetch_sub(3) == T(15) && a.fetch_and(6) == T(12));
+    EXPECT(a.fetch_or(3) == T(4) && a.fetch_xor(1) == T(7) && a.fetch_min(2) == T(6));
+    EXPECT(a.fetch_max(9) == T(2) && a++ == T(9) && ++a == T(11) && a-- == T(11) && --a == T(9));
+    EXPECT((a += 1) == T(10) && (a -= 4) == T(6) && (a &= 3) == T(2) && (a |= 1) == T(3));
+    EXPECT((a ^= 2) == T(1) && (a = 7) == T(7));
+    T highest = static_cast<T>(~T(0) < T(0) ? T(1) << (8 * sizeof(T) - 2) : ~T(0));
+    a.store(highest, cuda::memory_order_relaxed);
+    EXPECT(a.fetch_add(highest) == highest); // wraps, and is no undefined behaviour
+    a.wait(highest);
+    a.notify_all();
+}
+
+void all_sizes(void)
+{
+    every_operation<signed char>();
+    every_operation<unsigned char>();
+    every_operation<short>();
+    every_operation<unsigned>();
+    every_operation<int>();
+    every_operation<long long>();
+    every_operation<unsigned long>();
+    int cells[4] = {};
+    cuda::atomic<int *, cuda::thread_scope_block> p(cells);
+    EXPECT(p.fetch_add(2) == cells && p++ == cells + 2 && --p == cells + 2 &&
+           (p -= 1) == cells + 1);
+    cuda::atomic<double> d(1.5);
+    EXPECT(d.fetch_add(1) == 1.5 && d.fetch_max(9) == 2.5 && (d -= 2) == 7.0);
+    cuda::std::atomic_flag flag;
+    EXPECT(!flag.test_and_set() && flag.test_and_set() && flag.test());
+    flag.clear();
+    EXPECT(!flag.test());
+    cuda::atomic<bool> truth(false);
+    EXPECT(!truth.exchange(true) && truth);
+}
+
 // What a spin loop would call lets other threads run; what makes progress does not.
 void yields(void)
 {
@@ -160,6 +230,8 @@ void threads(void)
 int main(void)
 {
     RUN(values);
+    RUN(wide_values);
+    RUN(all_sizes);
     RUN(yields);
     RUN(references);
     RUN(threads);

@@ -97,8 +97,14 @@ bool vgpu_in_kernel(void)
 {
     return true;
 }
-unsigned vgpu_active_mask(void)
+enum vgpu_space vgpu_memory_space(const void *address)
 {
+    (void)address;
+    return VGPU_SPACE_GLOBAL;
+}
+unsigned vgpu_active_mask(unsigned line)
+{
+    (void)line;
     return fake_mask;
 }
 void vgpu_syncthreads(void) {}

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cooperative_groups.h"
 #include "cooperative_groups/reduce.h"
+#include "cooperative_groups/scan.h"
 #include "cuda_bf16.h"
 #include "expect.h"
 #include "fake_runtime.h"
@@ -134,12 +135,19 @@ void groups(void)
     deposit<unsigned char>(vote);
     EXPECT_EQ(tile.ballot(0), 0x92u);
     fake_mask = ~0u;
-    auto alone = cg::coalesced_threads();
-    EXPECT(alone.size() == 1 && alone.thread_rank() == 0);
+    fake_mask = 0x2480u; // lanes 7, 10, 13
+    auto together = cg::coalesced_threads();
+    EXPECT(together.size() == 3 && together.thread_rank() == 2);
+    deposit<int>(lane_value);
+    EXPECT_EQ(cg::reduce(together, lane_value(13), cg::plus<int>()),
+              lane_value(7) + lane_value(10) + lane_value(13));
+    EXPECT_EQ(cg::exclusive_scan(together, lane_value(13)), lane_value(7) + lane_value(10));
+    fake_mask = 0x2000u;
+    auto one = cg::tiled_partition<1>(tile);
+    EXPECT_EQ(cg::reduce(one, lane_value(13), cg::plus<int>()), lane_value(13));
+    fake_mask = ~0u;
     EXPECT_EQ(cg::this_thread_block().thread_rank(), 13);
     EXPECT(!cg::this_grid().is_valid() && cg::this_grid().size() == 32);
-    auto one = cg::tiled_partition<1>(tile);
-    EXPECT_EQ(cg::reduce(one, 7, cg::plus<int>()), 7);
 }
 
 } // namespace

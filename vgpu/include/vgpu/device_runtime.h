@@ -101,6 +101,8 @@ void *vgpu_symbol_address(void *host_image);
 void *vgpu_shared(const void *site, size_t bytes, size_t align);
 // The block's dynamic shared memory (third launch parameter), 1024-byte aligned.
 void *vgpu_dynamic_shared(void);
+// Bytes of the block's dynamic shared memory; with_static: and of the variables that it has used.
+size_t vgpu_shared_bytes(bool with_static);
 
 // What kind of memory an address is: of the running block, of the running thread's stack, of a
 // __constant__ variable of the running device, or any other. Outside a kernel: VGPU_SPACE_GLOBAL.
@@ -129,10 +131,12 @@ void vgpu_syncwarp(unsigned mask);
 // `bytes` (1..16) and receives all lanes' values in `lanes_out`, 32 slots of 16 bytes, absent lanes
 // zero. Returns the mask of lanes that took part.
 unsigned vgpu_warp_exchange(unsigned mask, const void *value, size_t bytes, void *lanes_out);
-// Lanes of the calling warp that are at the same call: it waits until no thread of the block can run
-// without it, so that lanes which took the same way come together, and lanes that wait elsewhere,
-// have yielded or have exited are left out.
-unsigned vgpu_active_mask(void);
+// Lanes of the calling warp that are at the same call: it waits until no thread of the block can
+// run without it, and until no lane is at a call that lies before it in the code. So lanes which
+// take the same way come together, also after a branch; lanes that wait elsewhere, have yielded or
+// have exited are left out. line: of the call, in the source (modulo 65536); calls of one line are
+// told apart by where they return to.
+unsigned vgpu_active_mask(unsigned line);
 // Where other fibers may run: atomics, volatile polling, __nanosleep, clock64 and every wait of
 // ours call it. Outside a kernel: returns at once.
 void vgpu_yield(void);

@@ -1,5 +1,5 @@
-// Barrier objects in memory (PTX's mbarrier, cuda::barrier): one 64-bit word counts the arrivals and
-// bytes that the running phase still lacks.
+// Barrier objects in memory (PTX's mbarrier, cuda::barrier): one 64-bit word counts the arrivals
+// and bytes that the running phase still lacks.
 //
 // Bits 0-19: arrivals lacking; 20-39: arrivals of a whole phase; 40-61: bytes lacking, signed; 63:
 // the phase's parity. A phase ends when neither lacks; the next then begins at once. Every change
@@ -44,14 +44,14 @@ struct mbarrier {
     static void init(word *at, unsigned count)
     {
         if (count < 1 || count > MAX_COUNT)
-            vgpu_fault(cudaErrorLaunchFailure,
-                       "a barrier object for %u arrivals: must be 1 to %u", count, MAX_COUNT);
+            vgpu_fault(cudaErrorLaunchFailure, "a barrier object for %u arrivals: must be 1 to %u",
+                       count, MAX_COUNT);
         __atomic_store_n(at, make(count, count, 0, 0), __ATOMIC_RELEASE);
     }
 
     // `arrivals` arrive, of which `drop` never will again; the phase lacks `more_bytes` more. The
-    // state before, by which the phase is known (see is_over). held: where it is given and the phase
-    // would end, it is set and the phase lacks one byte yet, which the caller takes away.
+    // state before, by which the phase is known (see is_over). held: where it is given and the
+    // phase would end, it is set and the phase lacks one byte yet, which the caller takes away.
     static word change(word *at, unsigned arrivals, unsigned drop, int more_bytes,
                        bool *held = nullptr)
     {

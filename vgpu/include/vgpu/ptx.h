@@ -4,7 +4,9 @@
 #define VGPU_PTX_H
 
 #include "ptx/arithmetic.h"
+#include "ptx/barriers.h"
 #include "ptx/convert.h"
+#include "ptx/half.h"
 #include "ptx/memory.h"
 #include "ptx/multimem.h"
 #include "ptx/registers.h"

@@ -68,10 +68,6 @@ VGPU_FUNCTION clock_t vgpu_device_clock(void)
 {
     return vgpu_in_kernel() ? static_cast<clock_t>(vgpu_clock()) : clock();
 }
-VGPU_FUNCTION unsigned long long globaltimer(void)
-{
-    return vgpu_global_timer();
-}
 
 // Programmatic dependent launch: a kernel here starts after the one before it in its stream has
 // ended, so that what it depends on is complete, and there is nobody to tell early.

@@ -6,7 +6,7 @@
 #ifndef VGPU_DEVICE_THREE_WAY_H
 #define VGPU_DEVICE_THREE_WAY_H
 
-#include "common.h"
+#include "integer.h"
 
 #ifdef __cplusplus
 extern "C++" {

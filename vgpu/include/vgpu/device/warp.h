@@ -99,9 +99,10 @@ template <class T> inline T __shfl_xor_sync(unsigned mask, T value, int lane_mas
 }
 
 // Always inline: the runtime tells calls apart by where they return to.
-__attribute__((always_inline)) VGPU_FUNCTION unsigned __activemask(void)
+__attribute__((always_inline)) VGPU_FUNCTION unsigned
+__activemask(unsigned vgpu_line = __builtin_LINE())
 {
-    return vgpu_active_mask();
+    return vgpu_active_mask(vgpu_line);
 }
 VGPU_FUNCTION unsigned __ballot_sync(unsigned mask, int predicate)
 {

@@ -14,9 +14,8 @@ namespace vgpu
 {
 
 template <class T>
-using if_wide = typename std::enable_if<sizeof(T) == 16 && alignof(T) >= 16 &&
-                                            std::is_trivially_copyable<T>::value,
-                                        T>::type;
+using if_wide = typename std::enable_if<
+    sizeof(T) == 16 && alignof(T) >= 16 && std::is_trivially_copyable<T>::value, T>::type;
 
 template <class T> inline T compare_exchange_wide(T *address, T expected, const T &value)
 {

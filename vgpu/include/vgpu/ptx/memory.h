@@ -6,6 +6,7 @@
 #ifndef VGPU_PTX_MEMORY_H
 #define VGPU_PTX_MEMORY_H
 
+#include "../atomic16.h"
 #include "../fence.h"
 #include "../multimem.h"
 #include "registers.h"
@@ -100,7 +101,22 @@ template <order o, class T, int n> inline void st(char *to, const T (&value)[n])
 
 // ---- Atomics -----------------------------------------------------------------------------------
 
-template <order o, class T, class F> inline T atomic_change(char *at, F f)
+template <order o, class T, class F>
+inline typename std::enable_if<sizeof(T) == 16, T>::type atomic_change(char *at, F f)
+{
+    T old;
+    load16(at, &old, __ATOMIC_RELAXED);
+    for (;;) {
+        T wanted = f(old);
+        if (compare_exchange16(at, &old, &wanted)) {
+            if (wanted == old)
+                vgpu_yield();
+            return old;
+        }
+    }
+}
+template <order o, class T, class F>
+inline typename std::enable_if<sizeof(T) != 16, T>::type atomic_change(char *at, F f)
 {
     typedef typename bits_of<sizeof(T)>::type bits;
     typedef bits __attribute__((may_alias)) aliasing;
@@ -205,7 +221,16 @@ VGPU_PTX_ATOM(xor, x ^ y)
 VGPU_PTX_ATOM(exch, (static_cast<void>(x), y))
 #undef VGPU_PTX_ATOM
 
-template <class T, order o> inline T atom_cas(char *at, T expected, T wanted)
+template <class T, order o>
+inline typename std::enable_if<sizeof(T) == 16, T>::type atom_cas(char *at, T expected, T wanted)
+{
+    T old = expected;
+    if (!compare_exchange16(at, &old, &wanted) || expected == wanted)
+        vgpu_yield();
+    return old;
+}
+template <class T, order o>
+inline typename std::enable_if<sizeof(T) != 16, T>::type atom_cas(char *at, T expected, T wanted)
 {
     typedef T __attribute__((may_alias)) aliasing;
     T old = expected;

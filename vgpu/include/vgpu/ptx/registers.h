@@ -4,7 +4,7 @@
 #ifndef VGPU_PTX_REGISTERS_H
 #define VGPU_PTX_REGISTERS_H
 
-#include "../device/cache_access.h"
+#include "../device/address_space.h"
 #include "../device/common.h"
 #include "../device_runtime.h"
 

@@ -45,6 +45,23 @@ VGPU_PTX_SPECIAL(lanemask_lt, u32, (1u << special_laneid()) - 1u)
 VGPU_PTX_SPECIAL(lanemask_le, u32, special_lanemask_lt() | special_lanemask_eq())
 VGPU_PTX_SPECIAL(lanemask_gt, u32, ~special_lanemask_le())
 VGPU_PTX_SPECIAL(lanemask_ge, u32, ~special_lanemask_lt())
+// A cluster is a block.
+VGPU_PTX_SPECIAL(clusterid_x, u32, blockIdx.x)
+VGPU_PTX_SPECIAL(clusterid_y, u32, blockIdx.y)
+VGPU_PTX_SPECIAL(clusterid_z, u32, blockIdx.z)
+VGPU_PTX_SPECIAL(nclusterid_x, u32, gridDim.x)
+VGPU_PTX_SPECIAL(nclusterid_y, u32, gridDim.y)
+VGPU_PTX_SPECIAL(nclusterid_z, u32, gridDim.z)
+VGPU_PTX_SPECIAL(cluster_ctaid_x, u32, 0u)
+VGPU_PTX_SPECIAL(cluster_ctaid_y, u32, 0u)
+VGPU_PTX_SPECIAL(cluster_ctaid_z, u32, 0u)
+VGPU_PTX_SPECIAL(cluster_nctaid_x, u32, 1u)
+VGPU_PTX_SPECIAL(cluster_nctaid_y, u32, 1u)
+VGPU_PTX_SPECIAL(cluster_nctaid_z, u32, 1u)
+VGPU_PTX_SPECIAL(cluster_ctarank, u32, 0u)
+VGPU_PTX_SPECIAL(cluster_nctarank, u32, 1u)
+VGPU_PTX_SPECIAL(dynamic_smem_size, u32, static_cast<u32>(vgpu_shared_bytes(false)))
+VGPU_PTX_SPECIAL(total_smem_size, u32, static_cast<u32>(vgpu_shared_bytes(true)))
 #endif
 // A virtual device does not say on which multiprocessor a block runs: one of one.
 VGPU_PTX_SPECIAL(smid, u32, 0u)
@@ -97,9 +114,9 @@ template <class M> inline bool vote_uni(bool p, M mask)
 {
     return __uni_sync(get<u32>(mask), p) != 0;
 }
-__attribute__((always_inline)) inline u32 active_mask()
+__attribute__((always_inline)) inline u32 active_mask(unsigned line = __builtin_LINE())
 {
-    return vgpu_active_mask();
+    return vgpu_active_mask(line);
 }
 template <class T, class A, class M> inline u32 match_any(A a, M mask)
 {
