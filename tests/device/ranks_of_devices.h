@@ -122,6 +122,16 @@ template <device_test test> static void run_all_ways(int size, int timeout_s)
     run_ranks(size / 2, as_two_ranks<test>, timeout_s);
 }
 
+// The same; under the thread sanitizer, which does not see other processes, threads alone.
+template <device_test test> static void run_ways(int size, int timeout_s)
+{
+#ifdef __SANITIZE_THREAD__
+    run_thread_ranks(size, as_rank<test>, timeout_s);
+#else
+    run_all_ways<test>(size, timeout_s);
+#endif
+}
+
 // Memory of this rank, registered as a window on all ranks.
 struct test_window {
     char *memory;

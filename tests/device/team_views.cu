@@ -210,7 +210,7 @@ static void bad_views(device_rank &me)
 
 static void run_views(void)
 {
-    run_all_ways<views>(4, 60);
+    run_ways<views>(4, 60);
 }
 static void run_bad_views(void)
 {

@@ -63,7 +63,7 @@ static size_t wrong_words(device_rank &me, const std::vector<uint32_t> &memory, 
         right[first + (w * 5 + 1) % words] = value(before, window, kind, w);
     }
     size_t wrong = 0;
-    for (size_t w = 0; w < right.size(); w++) {
+    for (size_t w = 0; memory != right && w < right.size(); w++) {
         wrong += memory[w] != right[w];
     }
     return wrong;
@@ -131,7 +131,9 @@ static void three_windows(device_rank &me)
 static void run_three_windows(void)
 {
     run_thread_ranks(4, as_rank<three_windows>, 60);
+#ifndef __SANITIZE_THREAD__ // which does not see other processes
     run_ranks(4, as_rank<three_windows>, 60);
+#endif
 }
 
 int main(void)
