@@ -4,6 +4,7 @@
 //   warp, warp-good      lanes exchange values through shared memory
 //   blocks, blocks-good  blocks of one launch add to one number
 //   streams, streams-good  a kernel and a copy on two streams
+//   reuse-good           kernels that know nothing of each other, in the same shared memory
 //   ranks, ranks-good    two ranks, threads of this process, exchange values through a window
 // What is computed may be wrong in the racy ones, so nothing is checked here: the sanitizer judges.
 // SPDX-License-Identifier: Apache-2.0
@@ -124,6 +125,20 @@ static void run_streams(int *memory, bool good)
     CHECK(cudaStreamDestroy(second));
 }
 
+// With one worker the second kernel gets the block and the shared memory that the first one had,
+// though a copy had that block in between.
+static void run_reuse(int *memory)
+{
+    cudaStream_t stream[3];
+    for (int i = 0; i < 3; i++)
+        CHECK(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking));
+    exchange_in_block<<<1, THREADS, 0, stream[0]>>>(memory, true);
+    CHECK(cudaMemcpyAsync(memory + 2 * THREADS, memory + 3 * THREADS, THREADS * sizeof(int),
+                          cudaMemcpyDeviceToDevice, stream[1]));
+    exchange_in_block<<<1, THREADS, 0, stream[2]>>>(memory + THREADS, true);
+    CHECK(cudaDeviceSynchronize());
+}
+
 int main(int count, char **arguments)
 {
     char name[16] = "";
@@ -134,7 +149,7 @@ int main(int count, char **arguments)
     if (good)
         *dash = '\0';
     int *memory;
-    CHECK(cudaMalloc(&memory, THREADS * sizeof(int)));
+    CHECK(cudaMalloc(&memory, 4 * THREADS * sizeof(int)));
     if (strcmp(name, "block") == 0)
         exchange_in_block<<<1, THREADS>>>(memory, good);
     else if (strcmp(name, "once") == 0)
@@ -147,6 +162,8 @@ int main(int count, char **arguments)
         run_streams(memory, good);
     else if (strcmp(name, "ranks") == 0)
         run_ranks(good);
+    else if (strcmp(name, "reuse") == 0 && good)
+        run_reuse(memory);
     else
         return 3;
     CHECK(cudaDeviceSynchronize());

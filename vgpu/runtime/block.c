@@ -201,7 +201,7 @@ static void retire_stack(struct vgpu_worker *worker, struct vgpu_stack *stack)
 static void tell_end(struct vgpu_block *block)
 {
     vgpu_order_release(&block->launch->unfinished);
-    if (block->site_count > 0 || block->launch->shared_bytes > 0) {
+    if (block->shared_used) {
         vgpu_shared_thread_ended(block);
     }
 }

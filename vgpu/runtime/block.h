@@ -108,6 +108,7 @@ struct vgpu_block {
     // Shared memory is used again by later blocks: which of the two marks, of this and of the last
     // use, the thread sanitizer is told to order it by.
     unsigned char shared_use;
+    bool shared_used; // by the present block
     char shared_mark[2];
 
     uint64_t check_where; // in checking mode: where its threads were at the last look

@@ -21,6 +21,7 @@ enum {
 // that used it; among themselves nothing is said.
 static inline void note_use(struct vgpu_block *block)
 {
+    block->shared_used = true;
     vgpu_order_acquire(&block->shared_mark[block->shared_use]);
 }
 
@@ -63,7 +64,8 @@ static bool make_dynamic(struct vgpu_block *block, size_t wanted)
 
 bool vgpu_shared_begin(struct vgpu_block *block)
 {
-    block->shared_use ^= 1;
+    block->shared_use ^= block->shared_used; // the order goes past blocks that use none
+    block->shared_used = false;
     if (block->arena) {
         vgpu_poison(block->arena, block->arena_end);
     }
