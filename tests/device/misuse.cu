@@ -46,8 +46,8 @@ __global__ void stores_beyond(kernel_input in)
 __global__ void stores_one_byte_beyond(kernel_input in)
 {
     if (in.comm.rank == 1 && threadIdx.x == 2) {
-        store_far((char *)ncclGetLsaPointer(in.window, 0, 0),
-                  WINDOW_BYTES); // one byte
+        char *copy = (char *)ncclGetLsaPointer(in.window, 0, 0);
+        store_far(copy, WINDOW_BYTES); // one byte
     }
 }
 
