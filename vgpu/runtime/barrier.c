@@ -40,16 +40,21 @@ static void refuse_on_host(const char *what)
     abort();
 }
 
-static inline void meet(struct vgpu_thread *thread, int id, unsigned expected, int predicate,
-                        void *caller)
+static void check_expected(const struct vgpu_barrier *barrier, int id, unsigned expected)
 {
-    struct vgpu_block *block = thread->block;
-    struct vgpu_barrier *barrier = &block->barrier[id];
     if (barrier->arrived > 0 && barrier->expected != expected) {
         vgpu_fault(cudaErrorLaunchFailure,
                    "barrier %d: this thread expects %u threads, those that wait %u (0: the block)",
                    id, expected, barrier->expected);
     }
+}
+
+static inline void meet(struct vgpu_thread *thread, int id, unsigned expected, int predicate,
+                        void *caller)
+{
+    struct vgpu_block *block = thread->block;
+    struct vgpu_barrier *barrier = &block->barrier[id];
+    check_expected(barrier, id, expected);
     if (__builtin_expect(vgpu_checking, 0)) {
         thread->place = (uintptr_t)caller;
         if (barrier->arrived == 0) {
@@ -107,12 +112,12 @@ int vgpu_syncthreads_or(int predicate)
     return meet_all("__syncthreads_or", predicate, __builtin_return_address(0))->last_count > 0;
 }
 
-void vgpu_barrier_sync(int id, unsigned threads)
+// The calling thread, once what it asks for is known to be possible.
+static struct vgpu_thread *named_barrier_thread(const char *what, int id, unsigned threads)
 {
     struct vgpu_thread *thread = vgpu_current_thread;
     if (!thread) {
-        refuse_on_host("barrier.sync");
-        return;
+        refuse_on_host(what);
     }
     if (id < 0 || id >= VGPU_BARRIERS) {
         vgpu_fault(cudaErrorLaunchFailure, "barrier %d: there are barriers 0 to %d", id,
@@ -122,5 +127,38 @@ void vgpu_barrier_sync(int id, unsigned threads)
         vgpu_fault(cudaErrorLaunchFailure,
                    "barrier %d of %u threads: must be a multiple of 32, at most 1024", id, threads);
     }
-    meet(thread, id, threads, 0, __builtin_return_address(0));
+    return thread;
+}
+
+void vgpu_barrier_sync(int id, unsigned threads)
+{
+    meet(named_barrier_thread("barrier.sync", id, threads), id, threads, 0,
+         __builtin_return_address(0));
+}
+
+void vgpu_barrier_arrive(int id, unsigned threads)
+{
+    struct vgpu_block *block = named_barrier_thread("barrier.arrive", id, threads)->block;
+    struct vgpu_barrier *barrier = &block->barrier[id];
+    if (threads == 0) {
+        vgpu_fault(cudaErrorLaunchFailure,
+                   "barrier.arrive at barrier %d must say how many threads meet there", id);
+    }
+    check_expected(barrier, id, threads);
+    vgpu_order_release(barrier);
+    barrier->expected = threads;
+    barrier->arrived++;
+    block->barriers_open |= 1u << id;
+    if (barrier->arrived == threads) {
+        open_barrier(block, barrier);
+    }
+}
+
+int vgpu_barrier_count(int id, unsigned threads, int predicate, unsigned *arrived_out)
+{
+    struct vgpu_thread *thread = named_barrier_thread("barrier.red", id, threads);
+    struct vgpu_barrier *barrier = &thread->block->barrier[id];
+    meet(thread, id, threads, predicate, __builtin_return_address(0));
+    *arrived_out = barrier->last_arrived;
+    return barrier->last_count;
 }

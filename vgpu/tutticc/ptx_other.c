@@ -240,8 +240,29 @@ static char *emit_cluster_barrier(const struct ptx_instruction *instruction,
     return NULL;
 }
 
-// bar.sync, barrier.sync: a barrier's number and, if not all threads take part, how many do.
-// bar.warp.sync: a mask.
+// bar.red.operation: d, barrier{, threads}, predicate
+static char *emit_barrier_reduction(const struct ptx_instruction *instruction,
+                                    struct ptx_modifiers *m, struct text *out)
+{
+    static const char *const NAMES[] = {"popc", "and", "or"};
+    int operation = ptx_take_one(m, "popc and or");
+    ptx_take(m, "aligned");
+    if (operation < 0 || !ptx_take(m, operation == 0 ? "u32" : "pred") || !ptx_done(m)) {
+        return ptx_unknown(instruction);
+    }
+    const struct ptx_operand *operand = instruction->operand;
+    int count = instruction->operand_count;
+    if (count < 3 || count > 4 || !ptx_all_values(instruction, 0)) {
+        return ptx_wrong_operands(instruction);
+    }
+    text_printf(out, " %s = ::vgpu::ptx::barrier_%s(%s, %s, %s);", operand[0].text,
+                NAMES[operation], operand[count - 1].text, operand[1].text,
+                count == 4 ? operand[2].text : "0u");
+    return NULL;
+}
+
+// bar.sync, barrier.sync, bar.arrive: a barrier's number and, if not all threads take part, how
+// many do. bar.warp.sync: a mask.
 char *ptx_emit_barrier(const struct ptx_instruction *instruction, const struct ptx_program *program,
                        struct text *out)
 {
@@ -255,16 +276,23 @@ char *ptx_emit_barrier(const struct ptx_instruction *instruction, const struct p
     if (!warp) {
         ptx_take(&m, "cta");
     }
-    bool sync = ptx_take(&m, "sync");
+    if (!warp && ptx_take(&m, "red")) {
+        return emit_barrier_reduction(instruction, &m, out);
+    }
+    bool arrive = !warp && ptx_take(&m, "arrive");
+    bool sync = !arrive && ptx_take(&m, "sync");
     ptx_take(&m, "aligned");
-    if (!sync || !ptx_done(&m)) {
+    if ((!sync && !arrive) || !ptx_done(&m)) {
         return ptx_unknown(instruction);
     }
     int count = instruction->operand_count;
-    if (count < 1 || count > (warp ? 1 : 2) || !ptx_all_values(instruction, 0)) {
+    if (count < (arrive ? 2 : 1) || count > (warp ? 1 : 2) || !ptx_all_values(instruction, 0)) {
         return ptx_wrong_operands(instruction);
     }
-    text_printf(out, " ::vgpu::ptx::%s(%s", warp ? "warp_barrier" : "barrier",
+    text_printf(out, " ::vgpu::ptx::%s(%s",
+                warp     ? "warp_barrier"
+                : arrive ? "barrier_arrive"
+                         : "barrier",
                 instruction->operand[0].text);
     if (count == 2) {
         text_printf(out, ", %s", instruction->operand[1].text);

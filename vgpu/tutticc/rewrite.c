@@ -332,9 +332,10 @@ static void walk_library_call(struct rewriter *r, int i)
     int begin = i;
     if (token_is(source, i - 1, "::")) {
         begin = token_is(source, i - 2, "std") ? i - 2 : i - 1;
-        bool longer = token_is(source, begin - 1, "::") ||
-                      (begin == i - 1 && source->token[i - 2].kind == TOKEN_WORD &&
-                       token_word(source, i - 2) == WORD_OTHER);
+        begin -= begin == i - 2 && token_is(source, begin - 1, "::");
+        bool longer = begin > 0 && token_is(source, begin, "::") &&
+                      source->token[begin - 1].kind == TOKEN_WORD &&
+                      token_word(source, begin - 1) == WORD_OTHER;
         if (longer) {
             return; // another namespace's
         }

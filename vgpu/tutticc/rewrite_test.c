@@ -116,6 +116,21 @@ static void words_go(void)
     expect_becomes("__device__ __managed__ int n;", "static __attribute__((unused))   int n;");
 }
 
+static void library_functions_of_devices(void)
+{
+    expect_becomes("__device__ void f() { printf(\"a\"); std::printf(\"b\"); ::std ::\n printf(c); "
+                   "return ::printf(d), clock(); }",
+                   " void f() { ::vgpu_printf(\"a\"); ::vgpu_printf(\"b\");  \n ::vgpu_printf(c); "
+                   "return ::vgpu_printf(d), ::vgpu_device_clock(); }");
+    static const char SAME[] = " void f() { x.printf(1); y->clock(); z::printf(2); int clock = 3; "
+                               "clock++; fprintf(g, h); long clock(int); auto p = printf; }";
+    char *device = format_string("__device__%s", SAME);
+    expect_becomes(device, SAME);
+    free(device);
+    expect_becomes("void f() { printf(\"host\"); clock(); }",
+                   "void f() { printf(\"host\"); clock(); }");
+}
+
 static void kernels_get_a_stub(void)
 {
     expect_contains_part("__global__ void k(int a, float *b)\n{\n}\n",
@@ -423,6 +438,7 @@ int main(void)
 {
     RUN(ordinary_code_stays);
     RUN(words_go);
+    RUN(library_functions_of_devices);
     RUN(kernels_get_a_stub);
     RUN(launches_become_calls);
     RUN(shared_variables_become_references);

@@ -8,6 +8,7 @@
 
 #include "fence.h"
 
+#ifdef __cplusplus
 #include <cstring>
 #ifdef VGPU_THREAD_SANITIZER
 extern "C" {
@@ -83,4 +84,5 @@ inline bool compare_exchange16(void *at, void *expected, const void *wanted)
 
 } // namespace vgpu
 } // extern "C++"
+#endif
 #endif

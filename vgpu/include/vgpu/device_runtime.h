@@ -120,6 +120,10 @@ int vgpu_syncthreads_and(int predicate);
 int vgpu_syncthreads_or(int predicate);
 // Named barrier `id` (0..15) of `threads` threads (0: the whole block).
 void vgpu_barrier_sync(int id, unsigned threads);
+// The same without waiting; threads: not 0.
+void vgpu_barrier_arrive(int id, unsigned threads);
+// As vgpu_barrier_sync; returns how many threads' predicates were not 0, *arrived_out: of how many.
+int vgpu_barrier_count(int id, unsigned threads, int predicate, unsigned *arrived_out);
 // this_grid().sync(): all threads of all blocks of a cooperative launch
 // (cudaLaunchCooperativeKernel, or the cooperative launch attribute). In another launch, or outside
 // a kernel: faults.

@@ -91,6 +91,26 @@ template <class A, class B> inline void barrier(A id, B threads)
 {
     vgpu_barrier_sync(static_cast<int>(get<u32>(id)), get<u32>(threads));
 }
+template <class A, class B> inline void barrier_arrive(A id, B threads)
+{
+    vgpu_barrier_arrive(static_cast<int>(get<u32>(id)), get<u32>(threads));
+}
+template <class A, class B> inline u32 barrier_popc(bool p, A id, B threads)
+{
+    unsigned arrived;
+    return static_cast<u32>(
+        vgpu_barrier_count(static_cast<int>(get<u32>(id)), get<u32>(threads), p, &arrived));
+}
+template <class A, class B> inline bool barrier_and(bool p, A id, B threads)
+{
+    unsigned arrived;
+    int count = vgpu_barrier_count(static_cast<int>(get<u32>(id)), get<u32>(threads), p, &arrived);
+    return count == static_cast<int>(arrived);
+}
+template <class A, class B> inline bool barrier_or(bool p, A id, B threads)
+{
+    return barrier_popc(p, id, threads) > 0;
+}
 template <class A> inline void warp_barrier(A mask)
 {
     vgpu_syncwarp(get<u32>(mask));

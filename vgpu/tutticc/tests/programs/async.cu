@@ -3,9 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check.cuh"
 
+#include <cooperative_groups.h>
 #include <cstdint>
 #include <cuda/barrier>
+#include <cuda/pipeline>
 #include <cuda/ptx>
+#include <cuda_pipeline.h>
 
 #define WANT(condition)                                                                            \
     do {                                                                                           \
@@ -199,6 +202,84 @@ __global__ void wide(int *bad, int *memory)
     WANT(__int_as_float(memory[11]) == 1.5f);
 }
 
+// Stages of a pipeline: all threads do both, or some fill and the others use.
+__global__ void pipelines(int *bad, const int *numbers)
+{
+    namespace cg = cooperative_groups;
+    typedef cuda::pipeline_shared_state<cuda::thread_scope_block, 3> state;
+    __shared__ state together, apart;
+    __shared__ int stage[3][32];
+    cg::thread_block block = cg::this_thread_block();
+    auto pipe = cuda::make_pipeline(block, &together);
+    int sum = 0, rounds = 20;
+    for (int round = 0, ahead = 0; round < rounds; round++) {
+        for (; ahead < rounds && ahead < round + 3; ahead++) {
+            pipe.producer_acquire();
+            cuda::memcpy_async(block, stage[ahead % 3], numbers + 32 * ahead,
+                               cuda::aligned_size_t<4>(128), pipe);
+            pipe.producer_commit();
+        }
+        pipe.consumer_wait();
+        sum += stage[round % 3][31 - threadIdx.x];
+        pipe.consumer_release();
+    }
+    int wanted = 0;
+    for (int round = 0; round < rounds; round++)
+        wanted += numbers[32 * round + 31 - threadIdx.x];
+    WANT(sum == wanted);
+    block.sync();
+    auto role =
+        threadIdx.x % 4 == 0 ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer;
+    auto half = cuda::make_pipeline(block, &apart, role);
+    sum = 0;
+    for (int round = 0; round < rounds; round++) {
+        if (role == cuda::pipeline_role::producer) {
+            half.producer_acquire();
+            for (int i = 0; i < 4; i++)
+                stage[round % 3][threadIdx.x + i] = round;
+            half.producer_commit();
+        } else {
+            half.consumer_wait();
+            sum += stage[round % 3][31 - threadIdx.x];
+            half.consumer_release();
+        }
+    }
+    WANT(sum == (role == cuda::pipeline_role::producer ? 0 : rounds * (rounds - 1) / 2));
+    int own[4] = {9, 9, 9, 9};
+    __pipeline_memcpy_async(own, numbers + 5, 16, 4);
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    WANT(own[0] == numbers[5] && own[2] == numbers[7] && own[3] == 0);
+}
+
+// The first warp hands data to the second, by named barriers that one side does not wait at.
+__global__ void handed_over(int *bad)
+{
+    __shared__ volatile int box;
+    int warp = threadIdx.x / 32;
+    for (int round = 1; round <= 10; round++) {
+        if (warp == 0) {
+            if (round > 1)
+                asm volatile("barrier.cta.sync 2, 64;" ::: "memory");
+            box = round;
+            asm volatile("bar.arrive 1, %0;" ::"r"(64) : "memory");
+        } else {
+            asm volatile("bar.sync 1, 64;" ::: "memory");
+            WANT(box == round);
+            if (round < 10)
+                asm volatile("barrier.cta.arrive.aligned 2, 64;" ::: "memory");
+        }
+    }
+    unsigned count, all, any;
+    asm volatile("{ .reg .pred p, q, r; setp.lt.u32 p, %3, 40;\n"
+                 "  bar.red.popc.u32 %0, 3, p;\n"
+                 "  barrier.cta.red.and.aligned.pred q, 3, 64, p; selp.u32 %1, 1, 0, q;\n"
+                 "  bar.red.or.pred r, 3, p; selp.u32 %2, 1, 0, r; }"
+                 : "=r"(count), "=r"(all), "=r"(any)
+                 : "r"(threadIdx.x));
+    WANT(count == 40 && all == 0 && any == 1);
+}
+
 __global__ void misuse(int which)
 {
     __shared__ uint64_t barrier;
@@ -229,6 +310,8 @@ int main()
     across_blocks<<<4, 16>>>(bad, barrier, out);
     CHECK_CUDA(cudaDeviceSynchronize());
     wide<<<1, 1>>>(bad, make<int>(16));
+    handed_over<<<2, 64>>>(bad);
+    pipelines<<<2, 32>>>(bad, numbers);
     CHECK_CUDA(cudaDeviceSynchronize());
     CHECK(*bad == 0);
     int failed = report();
