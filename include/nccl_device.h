@@ -1,7 +1,7 @@
 // What kernels (and the host code that launches them) include to communicate from the device:
 // thread groups, teams, symmetric windows, barriers. Source compatible with NCCL 2.30.7. Plain C
 // and C++ code may include it too and then sees types and host functions. What this version only
-// declares fails to compile where it is called, with "not implemented yet: NAME".
+// declares (networking) ends the kernel that calls it, with "not implemented yet: NAME".
 // SPDX-License-Identifier: Apache-2.0
 #ifndef NCCL_DEVICE_H_
 #define NCCL_DEVICE_H_

@@ -19,6 +19,12 @@ both=(-gencode "arch=compute_80,code=sm_80" -gencode "arch=compute_90,code=sm_90
 "$nvcc" -std=c++17 -arch=sm_90 -I"$include" -c "$here/multimem.cu" -o "$work/multimem.o"
 if [ "${2:-}" = full ]; then
     "$nvcc" -std=c++17 "${both[@]}" -I"$include" -c "$here/windows.cu" -o "$work/windows.o"
+    for program in functions coops low_latency operators; do
+        "$nvcc" -std=c++17 "${both[@]}" -I"$include" -c "$here/$program.cu" -o "$work/$program.o"
+    done
+    for program in team_views three_windows faults; do
+        "$nvcc" -std=c++17 -arch=sm_90 -I"$include" -c "$here/$program.cu" -o "$work/$program.o"
+    done
     "$nvcc" -std=c++17 --extended-lambda -arch=sm_90 -I"$include" -c "$here/reduce_copy_uses.cu" -o "$work/uses.o"
     "$nvcc" -std=c++17 --extended-lambda -arch=sm_90 -I"$include" -DELEMENT=__half -c "$here/reduce_copy.cu" \
         -o "$work/half.o"

@@ -32,11 +32,6 @@ __device__ __noinline__ inline void refuseGin(char const *name)
 }
 } // namespace utility
 } // namespace nccl
-// Body of a template that only has its declaration so far. The dependent type makes the refusal
-// wait for a use.
-#define NCCL_NOT_IMPLEMENTED(dependent_type, name)                                                 \
-    static_assert(nccl::utility::always_false<dependent_type>::value, "not implemented "           \
-                                                                      "yet: " name)
 #define NCCL_NOT_IMPLEMENTED_GIN(name) nccl::utility::refuseGin("ncclGin" name)
 
 template <unsigned backendMask>
