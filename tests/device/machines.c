@@ -37,6 +37,44 @@ static const struct expected *machine(void)
     return NULL;
 }
 
+// Of the LSA team, and of a part of it: both there, or both refused with the reason.
+static void ask_for_multimem(ncclComm_t comm, const struct expected *expected)
+{
+    ncclMultimemHandle_t view = {NULL};
+    ncclTeamRequirements_t alone = {
+        .team = {1, 0, 1}, .multimem = true, .outMultimemHandle = &view};
+    for (int part = 0; part < 2; part++) {
+        ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+        ncclDevComm_t device_comm;
+        needs.lsaMultimem = part == 0;
+        needs.teamRequirementsList = part == 0 ? NULL : &alone;
+        ncclResult_t result = ncclDevCommCreate(comm, &needs, &device_comm);
+        EXPECT_EQ(result, expected->multimem ? ncclSuccess : ncclInvalidUsage);
+        if (result == ncclSuccess) {
+            EXPECT_OK(ncclDevCommDestroy(comm, &device_comm));
+        } else {
+            EXPECT_CONTAINS(ncclGetLastError(comm), expected->reason);
+        }
+    }
+    EXPECT_EQ(view.mcBasePtr != NULL, expected->multimem);
+}
+
+// window: NULL where there are none.
+static void ask_for_pointers(ncclComm_t comm, ncclWindow_t window, const struct expected *expected)
+{
+    ncclResult_t result = window != NULL ? ncclSuccess : ncclInvalidArgument;
+    void *pointer = &window;
+    EXPECT_EQ(ncclGetLsaMultimemDevicePointer(window, 0, &pointer), result);
+    EXPECT_EQ(pointer != NULL, expected->multimem);
+    EXPECT_EQ(ncclGetLsaDevicePointer(window, 0, 0, &pointer), result);
+    EXPECT_EQ(pointer != NULL, expected->windows);
+    if (window == NULL) {
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "not supported");
+        EXPECT_OK(ncclWinGetUserPtr(comm, window, &pointer));
+        EXPECT(pointer == NULL);
+    }
+}
+
 static void look(int rank, int size)
 {
     const struct expected *expected = machine();
@@ -80,45 +118,12 @@ static void look(int rank, int size)
         EXPECT_OK(ncclGetPeerDevicePointer(window, 0, peer, &pointer));
         EXPECT_EQ(pointer != NULL, peer / team == rank / team);
     }
+    ask_for_multimem(comm, expected);
+    ask_for_pointers(comm, window, expected);
     ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
     ncclDevComm_t device_comm;
     needs.lsaBarrierCount = 1;
-    needs.lsaMultimem = true;
     ncclResult_t result = ncclDevCommCreate(comm, &needs, &device_comm);
-    EXPECT_EQ(result, expected->multimem ? ncclSuccess : ncclInvalidUsage);
-    if (result == ncclSuccess) {
-        EXPECT_OK(ncclDevCommDestroy(comm, &device_comm));
-    } else {
-        EXPECT_CONTAINS(ncclGetLastError(comm), expected->reason);
-    }
-    // Multimem of a part of the team: the same answer.
-    ncclMultimemHandle_t view = {NULL};
-    ncclTeamRequirements_t alone = {
-        .team = {1, 0, 1}, .multimem = true, .outMultimemHandle = &view};
-    needs.lsaMultimem = false;
-    needs.teamRequirementsList = &alone;
-    result = ncclDevCommCreate(comm, &needs, &device_comm);
-    EXPECT_EQ(result, expected->multimem ? ncclSuccess : ncclInvalidUsage);
-    EXPECT_EQ(view.mcBasePtr != NULL, expected->multimem);
-    if (result == ncclSuccess) {
-        EXPECT_OK(ncclDevCommDestroy(comm, &device_comm));
-    } else {
-        EXPECT_CONTAINS(ncclGetLastError(comm), expected->reason);
-    }
-    needs.teamRequirementsList = NULL;
-    void *pointer = &view;
-    EXPECT_EQ(ncclGetLsaMultimemDevicePointer(window, 0, &pointer),
-              window != NULL ? ncclSuccess : ncclInvalidArgument);
-    EXPECT_EQ(pointer != NULL, expected->multimem);
-    EXPECT_EQ(ncclGetLsaDevicePointer(window, 0, 0, &pointer),
-              window != NULL ? ncclSuccess : ncclInvalidArgument);
-    EXPECT_EQ(pointer != NULL, expected->windows);
-    if (window == NULL) {
-        EXPECT_CONTAINS(ncclGetLastError(NULL), "not supported");
-        EXPECT_OK(ncclWinGetUserPtr(comm, window, &pointer));
-        EXPECT(pointer == NULL);
-    }
-    result = ncclDevCommCreate(comm, &needs, &device_comm);
     EXPECT_EQ(result, expected->windows ? ncclSuccess : ncclInvalidUsage);
     EXPECT_OK(ncclCommWindowDeregister(comm, window));
     EXPECT_OK(ncclMemFree(memory));
