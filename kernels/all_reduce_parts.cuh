@@ -11,6 +11,7 @@
 #include "elements.cuh"
 #include "multimem.cuh"
 #include "share.cuh"
+#include "wide.cuh"
 
 #include <nccl.h>
 #include <nccl_device.h>
@@ -28,33 +29,6 @@ template <typename T>
 __device__ __forceinline__ T *rank_pointer(const all_reduce_buffer &buffer, int rank)
 {
     return reinterpret_cast<T *>(ncclGetLsaPointer(buffer.window, buffer.offset, rank));
-}
-
-// sum (+)= value.
-template <typename T>
-__device__ __forceinline__ void add_pack(float (&sum)[pack_size<T>], const pack<T> &value)
-{
-    TUTTI_UNROLL
-    for (int k = 0; k < pack_size<T>; k++) {
-        sum[k] = __fadd_rn(sum[k], to_float(value.element[k]));
-    }
-}
-template <typename T>
-__device__ __forceinline__ void start_sum(float (&sum)[pack_size<T>], const pack<T> &value)
-{
-    TUTTI_UNROLL
-    for (int k = 0; k < pack_size<T>; k++) {
-        sum[k] = to_float(value.element[k]);
-    }
-}
-template <typename T> __device__ __forceinline__ pack<T> round_sum(const float (&sum)[pack_size<T>])
-{
-    pack<T> value;
-    TUTTI_UNROLL
-    for (int k = 0; k < pack_size<T>; k++) {
-        from_float(&value.element[k], sum[k]);
-    }
-    return value;
 }
 
 // The sum over `ranks` ranks, by loads.
@@ -85,13 +59,12 @@ template <typename T, int ranks> struct lsa_source {
         }
         TUTTI_UNROLL
         for (int j = 0; j < n; j++) {
-            float sum[pack_size<T>];
-            start_sum<T>(sum, loaded[j][0]);
+            wide<pack_size<T>> sum = widen(loaded[j][0]);
             TUTTI_UNROLL
             for (int r = 1; r < ranks; r++) {
-                add_pack<T>(sum, loaded[j][r]);
+                sum = add(sum, widen(loaded[j][r]));
             }
-            value[j] = round_sum<T>(sum);
+            narrow(&value[j], sum);
         }
     }
 
@@ -124,9 +97,8 @@ template <typename T> struct lsa_source<T, 0> {
     {
         TUTTI_UNROLL
         for (int j = 0; j < n; j++) {
-            float sum[pack_size<T>];
             size_t i = first + j * step;
-            start_sum<T>(sum, load_pack(rank_pointer<const T>(buffer, 0) + i));
+            wide<pack_size<T>> sum = widen(load_pack(rank_pointer<const T>(buffer, 0) + i));
             int r = 1;
             for (; r + 4 <= ranks; r += 4) {
                 pack<T> loaded[4];
@@ -136,13 +108,13 @@ template <typename T> struct lsa_source<T, 0> {
                 }
                 TUTTI_UNROLL
                 for (int k = 0; k < 4; k++) {
-                    add_pack<T>(sum, loaded[k]);
+                    sum = add(sum, widen(loaded[k]));
                 }
             }
             for (; r < ranks; r++) {
-                add_pack<T>(sum, load_pack(rank_pointer<const T>(buffer, r) + i));
+                sum = add(sum, widen(load_pack(rank_pointer<const T>(buffer, r) + i)));
             }
-            value[j] = round_sum<T>(sum);
+            narrow(&value[j], sum);
         }
     }
 

@@ -14,6 +14,7 @@
 #include "multimem.cuh"
 #include "row.cuh"
 #include "share.cuh"
+#include "wide.cuh"
 
 #include <nccl.h>
 #include <nccl_device.h>
@@ -91,32 +92,19 @@ __device__ __forceinline__ void sum_ranks(const held_segment &held, ncclWindow_t
     size_t packs = held.packed ? held.count / size : 0;
     for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
         pack<T> value[ranks];
-        float sum[size];
         TUTTI_UNROLL
         for (int r = 0; r < ranks; r++) {
             value[r] = load_pack(from[r] + p * size);
         }
-        TUTTI_UNROLL
-        for (int k = 0; k < size; k++) {
-            sum[k] = to_float(value[0].element[k]);
-        }
+        wide<size> sum = widen(value[0]);
         if (first != 0) {
-            TUTTI_UNROLL
-            for (int k = 0; k < size; k++) {
-                sum[k] = __fadd_rn(x[p * size + k], sum[k]);
-            }
+            sum = add(load_wide<size>(x + p * size), sum);
         }
         TUTTI_UNROLL
         for (int r = 1; r < ranks; r++) {
-            TUTTI_UNROLL
-            for (int k = 0; k < size; k++) {
-                sum[k] = __fadd_rn(sum[k], to_float(value[r].element[k]));
-            }
+            sum = add(sum, widen(value[r]));
         }
-        TUTTI_UNROLL
-        for (int k = 0; k < size; k++) {
-            x[p * size + k] = sum[k];
-        }
+        store_wide(x + p * size, sum);
     }
     for (size_t i = packs * size + threadIdx.x; i < held.count; i += blockDim.x) {
         float sum = to_float(from[0][i]);
@@ -152,11 +140,7 @@ __device__ __forceinline__ void sum_multimem(const held_segment &held, ncclWindo
         const T *from =
             reinterpret_cast<const T *>(ncclGetLsaMultimemPointer(window, offset, comm));
         for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
-            pack<T> value = multimem_sum(from + p * size);
-            TUTTI_UNROLL
-            for (int k = 0; k < size; k++) {
-                held.x[p * size + k] = to_float(value.element[k]);
-            }
+            store_wide(held.x + p * size, widen(multimem_sum(from + p * size)));
         }
     }
     size_t done = packs * size;
@@ -175,11 +159,8 @@ __device__ __forceinline__ void finish_sum(const held_segment &held, const T *re
     size_t count = held.count, packs = held.packed ? count / size : 0;
     if (residual != nullptr) {
         for (size_t p = threadIdx.x; p < packs; p += blockDim.x) {
-            pack<T> value = load_pack(residual + p * size);
-            TUTTI_UNROLL
-            for (int k = 0; k < size; k++) {
-                x[p * size + k] = __fadd_rn(x[p * size + k], to_float(value.element[k]));
-            }
+            wide<size> more = widen(load_pack(residual + p * size));
+            store_wide(x + p * size, add(load_wide<size>(x + p * size), more));
         }
         for (size_t i = packs * size + threadIdx.x; i < count; i += blockDim.x) {
             x[i] = __fadd_rn(x[i], to_float(residual[i]));
@@ -196,18 +177,12 @@ __device__ __forceinline__ pack<T> normal_pack(const float *x, float scale, cons
                                                size_t i)
 {
     constexpr int size = pack_size<T>;
-    pack<T> weight, value;
+    wide<size> y = multiply(load_wide<size>(x + i), scale);
     if (gamma != nullptr) {
-        weight = load_pack(gamma + i);
+        y = multiply(y, widen(load_pack(gamma + i)));
     }
-    TUTTI_UNROLL
-    for (int k = 0; k < size; k++) {
-        float y = __fmul_rn(x[i + k], scale);
-        if (gamma != nullptr) {
-            y = __fmul_rn(y, to_float(weight.element[k]));
-        }
-        from_float(&value.element[k], y);
-    }
+    pack<T> value;
+    narrow(&value, y);
     return value;
 }
 

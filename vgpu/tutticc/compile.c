@@ -48,6 +48,23 @@ static void add_optimization(const struct options *options, struct strings *comm
     }
 }
 
+// The processor that kernels are compiled for: this machine's, as far as processors of ten years
+// have it (AVX2, F16C), unless -Xcompiler -march=... names another. Programs say so where they
+// cannot run.
+static void add_processor(const struct options *options, struct strings *command)
+{
+#ifdef __x86_64__
+    bool able = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                __builtin_cpu_supports("bmi2");
+    if (able && !has_option(&options->host, "-march=")) {
+        strings_add(command, "-march=x86-64-v3");
+    }
+#else
+    (void)options;
+    (void)command;
+#endif
+}
+
 // Where our headers are. The usual folders of the system are searched anyway, and naming them would
 // change their order.
 static void add_includes(const struct driver *driver, struct strings *command)
@@ -151,6 +168,7 @@ static void add_preprocessing(const struct driver *driver, const struct link_ite
     }
     if (cuda) {
         add_cuda_macros(driver, input, command);
+        add_processor(options, command);
     }
     add_optimization(options, command);
     strings_add_all(command, &options->host);
@@ -273,6 +291,7 @@ static int compile_rewritten(const struct driver *driver, const char *text, cons
     add_std(options, &command, true);
     strings_add(&command, "-fPIC");
     strings_add(&command, "-fno-semantic-interposition");
+    add_processor(options, &command);
     add_optimization(options, &command);
     strings_add_all(&command, &options->host);
     if (options->no_warnings) {

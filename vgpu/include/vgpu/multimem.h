@@ -16,9 +16,7 @@
 
 #ifdef __cplusplus
 #include "device/atomics.h"
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
+#include "float16_vectors.h"
 
 extern "C++" {
 namespace vgpu
@@ -188,53 +186,14 @@ template <class Kind, size_t bytes, operation op> struct reducer {
     {
         typedef typename vector<element, bytes>::type vec;
         typedef vec __attribute__((may_alias)) aliasing_vec;
-        vec result = *reinterpret_cast<const aliasing_vec *>(range.member[0] + offset);
-        for (int i = 1; i < range.member_count; i++)
+        char *const *member = range.member;
+        vec result = *reinterpret_cast<const aliasing_vec *>(member[0] + offset);
+        for (int i = 1, count = range.member_count; i < count; i++)
             result = combine<vec, op>::of(
-                result, *reinterpret_cast<const aliasing_vec *>(range.member[i] + offset));
+                result, *reinterpret_cast<const aliasing_vec *>(member[i] + offset));
         memcpy(out, &result, bytes);
     }
 };
-
-// 16-bit floats: one float per element. `Format` gives the two conversions.
-struct half_format {
-    static float widen(uint16_t x)
-    {
-        return vgpu_half_to_float(x);
-    }
-    static uint16_t narrow(float x)
-    {
-        return vgpu_float_to_half(x);
-    }
-};
-struct bfloat16_format {
-    static float widen(uint16_t x)
-    {
-        return vgpu_bfloat16_to_float(x);
-    }
-    static uint16_t narrow(float x)
-    {
-        return vgpu_float_to_bfloat16(x);
-    }
-};
-
-template <class Format, int n> inline void widen_all(const char *address, float *out)
-{
-    typedef typename vector<uint16_t, sizeof(uint16_t) * n>::type vec;
-    typedef vec __attribute__((may_alias)) aliasing_vec;
-    uint16_t raw[n];
-    vec loaded = *reinterpret_cast<const aliasing_vec *>(address);
-    memcpy(raw, &loaded, sizeof(raw));
-    for (int i = 0; i < n; i++)
-        out[i] = Format::widen(raw[i]);
-}
-#ifdef __F16C__
-template <> inline void widen_all<half_format, 8>(const char *address, float *out)
-{
-    __m128i raw = _mm_load_si128(reinterpret_cast<const __m128i *>(address));
-    _mm256_storeu_ps(out, _mm256_cvtph_ps(raw));
-}
-#endif
 
 // The number where the other is a NaN; -0 below +0.
 template <operation op> inline float choose(float a, float b)
@@ -251,30 +210,40 @@ template <> inline float choose<operation::add>(float a, float b)
     return a + b;
 }
 
-template <class Format, size_t bytes, operation op> struct reducer16 {
+template <operation op, class Floats> inline void choose_all(Floats &sum, const Floats &next)
+{
+    for (size_t j = 0; j < sizeof(Floats) / sizeof(float); j++)
+        sum[j] = choose<op>(sum[j], next[j]);
+}
+// 16-bit floats: one float per element. Vectors: half_vectors or bfloat16_vectors.
+template <class Vectors, size_t bytes, operation op> struct reducer16 {
     static_assert(op == operation::add || op == operation::min || op == operation::max,
                   "16-bit floats have add, min and max");
     static void run(const vgpu_multimem_range &range, size_t offset, void *out)
     {
         enum { n = bytes / 2 };
-        float sum[n], next[n];
-        widen_all<Format, n>(range.member[0] + offset, sum);
-        for (int i = 1; i < range.member_count; i++) {
-            widen_all<Format, n>(range.member[i] + offset, next);
-            for (int j = 0; j < n; j++)
-                sum[j] = choose<op>(sum[j], next[j]);
+        typedef typename vectors_of<n>::floats floats;
+        char *const *member = range.member;
+        typedef typename vectors_of<n>::halves __attribute__((may_alias)) aliasing;
+        floats sum, next;
+        Vectors::template widen<n>(sum, *reinterpret_cast<const aliasing *>(member[0] + offset));
+        for (int i = 1, count = range.member_count; i < count; i++) {
+            Vectors::template widen<n>(next,
+                                       *reinterpret_cast<const aliasing *>(member[i] + offset));
+            if (op == operation::add)
+                sum += next;
+            else
+                choose_all<op>(sum, next);
         }
-        uint16_t result[n];
-        for (int j = 0; j < n; j++)
-            result[j] = Format::narrow(sum[j]);
-        memcpy(out, result, bytes);
+        typename vectors_of<n>::halves result = Vectors::template narrow<n>(sum);
+        memcpy(out, &result, bytes);
     }
 };
 template <size_t bytes, operation op>
-struct reducer<f16, bytes, op> : reducer16<half_format, bytes, op> {
+struct reducer<f16, bytes, op> : reducer16<half_vectors, bytes, op> {
 };
 template <size_t bytes, operation op>
-struct reducer<bf16, bytes, op> : reducer16<bfloat16_format, bytes, op> {
+struct reducer<bf16, bytes, op> : reducer16<bfloat16_vectors, bytes, op> {
 };
 
 // 8-bit floats: one half per element, rounded at each member.
@@ -364,8 +333,9 @@ template <class T> inline void store(void *address, const T &value)
     size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
     vec raw;
     memcpy(&raw, &value, sizeof(raw));
-    for (int i = 0; i < range.member_count; i++)
-        *reinterpret_cast<aliasing_vec *>(range.member[i] + offset) = raw;
+    char *const *member = range.member;
+    for (int i = 0, count = range.member_count; i < count; i++)
+        *reinterpret_cast<aliasing_vec *>(member[i] + offset) = raw;
 }
 
 // A store whose every element is an atomic store of the given order (__ATOMIC_RELAXED or

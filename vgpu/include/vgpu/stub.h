@@ -29,6 +29,23 @@ __attribute__((unused)) const vgpu_image unit_image = {
 #else
 __attribute__((unused)) const vgpu_image unit_image = {"", 0, 0, nullptr};
 #endif
+
+#if defined(VGPU_TARGETS) && defined(__AVX2__)
+// Before anything else runs that was compiled for more than this processor can do.
+__attribute__((constructor(101), target("arch=x86-64"))) void check_processor()
+{
+    __builtin_cpu_init();
+    __builtin_cpu_init(); // other constructors may not have done it yet
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("bmi2")) {
+        fputs(VGPU_SOURCE ": compiled for processors with AVX2 (x86-64-v3), which this one lacks; "
+                          "compile it with tutticc on this machine, or with -Xcompiler "
+                          "-march=x86-64\n",
+              stderr);
+        _Exit(1);
+    }
+}
+#endif
 } // namespace
 
 // ---- Launches ----------------------------------------------------------------------------------

@@ -1,0 +1,142 @@
+// Conversions of several 16-bit floats at once, in the compiler's vector types, so that they are
+// vector instructions wherever they stand: the compiler does not make them from single conversions.
+// The same bits as small_float.h.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef VGPU_FLOAT16_VECTORS_H
+#define VGPU_FLOAT16_VECTORS_H
+
+#include <stdint.h>
+#if defined(__AVX2__) && defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+extern "C++" {
+namespace vgpu
+{
+
+// Vectors of n elements: 2, 4 or 8. Those of 32 bytes travel by reference, since how they do by
+// value depends on the processor that is compiled for.
+template <int n> struct vectors_of {
+    typedef float floats __attribute__((vector_size(4 * n)));
+    typedef int32_t ints __attribute__((vector_size(4 * n)));
+    typedef uint16_t halves __attribute__((vector_size(2 * n)));
+};
+
+struct half_vectors {
+    // Infinity and NaN apart, the fraction and exponent of a float whose exponent is 112 too small.
+    template <int n>
+    static inline void widen(typename vectors_of<n>::floats &to,
+                             typename vectors_of<n>::halves value)
+    {
+        typedef typename vectors_of<n>::ints ints;
+        typedef typename vectors_of<n>::floats floats;
+        ints bits = __builtin_convertvector(value, ints);
+        ints sign = (bits & 0x8000) << 16, rest = bits & 0x7fff;
+        ints finite = reinterpret_cast<ints>(reinterpret_cast<floats>(rest << 13) * 0x1p112f);
+        ints special = rest == 0x7c00 ? sign | 0x7f800000 : ints{} + 0x7fffffff;
+        to = reinterpret_cast<floats>(rest < 0x7c00 ? sign | finite : special);
+    }
+    // Normal results are rounded in the integer, subnormal ones by adding 0.5, whose last place is
+    // theirs.
+    template <int n>
+    static inline typename vectors_of<n>::halves narrow(const typename vectors_of<n>::floats &value)
+    {
+        typedef typename vectors_of<n>::ints ints;
+        typedef typename vectors_of<n>::floats floats;
+        typedef typename vectors_of<n>::halves halves;
+        ints bits = reinterpret_cast<ints>(value);
+        ints sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+        ints normal = (rest - (112 << 23) + 0xfff + (rest >> 13 & 1)) >> 13;
+        ints small = reinterpret_cast<ints>(reinterpret_cast<floats>(rest) + 0.5f) - 0x3f000000;
+        ints number = rest < 0x38800000 ? small : normal;
+        number = sign | (rest < 0x477ff000 ? number : ints{} + 0x7c00);
+        number = rest > 0x7f800000 ? ints{} + 0x7fff : number;
+        return __builtin_convertvector(number, halves);
+    }
+};
+
+struct bfloat16_vectors {
+    template <int n>
+    static inline void widen(typename vectors_of<n>::floats &to,
+                             typename vectors_of<n>::halves value)
+    {
+        typedef typename vectors_of<n>::ints ints;
+        ints bits = __builtin_convertvector(value, ints) << 16;
+        to = reinterpret_cast<typename vectors_of<n>::floats>(bits);
+    }
+    template <int n>
+    static inline typename vectors_of<n>::halves narrow(const typename vectors_of<n>::floats &value)
+    {
+        typedef typename vectors_of<n>::ints ints;
+        typedef typename vectors_of<n>::halves halves;
+        ints bits = reinterpret_cast<ints>(value);
+        ints rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16 & 0xffff;
+        ints number = (bits & 0x7fffffff) > 0x7f800000 ? ints{} + 0x7fff : rounded;
+        return __builtin_convertvector(number, halves);
+    }
+};
+
+#if defined(__AVX2__) && defined(__F16C__)
+template <>
+inline void half_vectors::widen<8>(vectors_of<8>::floats &to, vectors_of<8>::halves value)
+{
+    typedef vectors_of<8>::floats floats;
+    floats wide = reinterpret_cast<floats>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(value)));
+    vectors_of<8>::ints nan = vectors_of<8>::ints{} + 0x7fffffff;
+    to = wide == wide ? wide : reinterpret_cast<floats>(nan);
+}
+template <> inline vectors_of<8>::halves half_vectors::narrow<8>(const vectors_of<8>::floats &value)
+{
+    typedef vectors_of<8>::halves halves;
+    halves number = reinterpret_cast<halves>(
+        _mm256_cvtps_ph(reinterpret_cast<__m256>(value), _MM_FROUND_TO_NEAREST_INT));
+    return (number & 0x7fff) > 0x7c00 ? halves{} + 0x7fff : number;
+}
+#elif !defined(__AVX2__)
+// Vectors of 32 bytes are made of single elements there: two of 16 instead.
+template <class Vectors>
+inline void widen_parts(vectors_of<8>::floats &to, vectors_of<8>::halves value)
+{
+    vectors_of<4>::halves part[2];
+    vectors_of<4>::floats wide[2];
+    __builtin_memcpy(part, &value, sizeof(part));
+    Vectors::template widen<4>(wide[0], part[0]);
+    Vectors::template widen<4>(wide[1], part[1]);
+    __builtin_memcpy(&to, wide, sizeof(to));
+}
+template <class Vectors>
+inline vectors_of<8>::halves narrow_parts(const vectors_of<8>::floats &value)
+{
+    vectors_of<4>::floats part[2];
+    vectors_of<4>::halves small[2];
+    __builtin_memcpy(part, &value, sizeof(part));
+    small[0] = Vectors::template narrow<4>(part[0]);
+    small[1] = Vectors::template narrow<4>(part[1]);
+    vectors_of<8>::halves result;
+    __builtin_memcpy(&result, small, sizeof(result));
+    return result;
+}
+template <>
+inline void half_vectors::widen<8>(vectors_of<8>::floats &to, vectors_of<8>::halves value)
+{
+    widen_parts<half_vectors>(to, value);
+}
+template <> inline vectors_of<8>::halves half_vectors::narrow<8>(const vectors_of<8>::floats &value)
+{
+    return narrow_parts<half_vectors>(value);
+}
+template <>
+inline void bfloat16_vectors::widen<8>(vectors_of<8>::floats &to, vectors_of<8>::halves value)
+{
+    widen_parts<bfloat16_vectors>(to, value);
+}
+template <>
+inline vectors_of<8>::halves bfloat16_vectors::narrow<8>(const vectors_of<8>::floats &value)
+{
+    return narrow_parts<bfloat16_vectors>(value);
+}
+#endif
+
+} // namespace vgpu
+}
+#endif
