@@ -26,10 +26,8 @@ if [ "${2:-}" = full ]; then
         "$nvcc" -std=c++17 -arch=sm_90 -I"$include" -c "$here/$program.cu" -o "$work/$program.o"
     done
     "$nvcc" -std=c++17 --extended-lambda -arch=sm_90 -I"$include" -c "$here/reduce_copy_uses.cu" -o "$work/uses.o"
-    "$nvcc" -std=c++17 --extended-lambda -arch=sm_90 -I"$include" -DELEMENT=__half -c "$here/reduce_copy.cu" \
-        -o "$work/half.o"
-    # fp8 in multimem sources too.
-    "$nvcc" -std=c++17 --extended-lambda -arch=sm_100a -I"$include" -DELEMENT=__nv_fp8_e4m3 -DFP8_MULTIMEM \
-        -c "$here/reduce_copy.cu" -o "$work/fp8.o"
+    # All reductions and copies; on this target a multimem source can have fp8.
+    "$nvcc" -std=c++17 --extended-lambda -gencode "arch=compute_100a,code=sm_100a" -I"$include" \
+        -DELEMENT=__nv_fp8_e4m3 -DFP8_MULTIMEM -c "$here/reduce_copy.cu" -o "$work/fp8.o"
     "$here/refusals.sh" "$nvcc" -I"$include"
 fi

@@ -395,35 +395,67 @@ NCCL_DEVICE_INLINE void reduceInPacks(Call const &call, size_t count)
 // ---- Runs, on virtual devices ------------------------------------------------------------------
 
 #if TUTTI_REDUCE_COPY_IN_RUNS
-// Elements [first, first + count), at most `most`.
-template <bool isSingle, int most, typename Call>
-NCCL_DEVICE_INLINE void reduceRun(Call const &call, size_t first, int count)
+// The compiler need not ask whether arrays overlap those of a run's partial results.
+#define TUTTI_REDUCE_COPY_VECTORISED _Pragma("GCC ivdep")
+
+// What copies an element, as classes do not in loops that the compiler vectorises.
+template <int bytes> struct RawElement {
+    using Type = typename AccessWord<bytes>::Type;
+};
+template <> struct RawElement<1> {
+    using Type = uint8_t;
+};
+template <> struct RawElement<8> {
+    using Type = uint64_t;
+};
+template <typename T> NCCL_DEVICE_INLINE void copyElements(T *to, T const *from, int count)
 {
-    using T = typename Call::Element;
-    using Sum = typename PartialResult<Call, isSingle>::Type;
-    using Steps = Accumulation<typename Call::Operator, T>;
-    Sum sum[most];
-    T const *from = call.source(0) + first;
+    using Raw = typename RawElement<(int)sizeof(T)>::Type;
+    Raw *rawTo = reinterpret_cast<Raw *>(to);
+    Raw const *rawFrom = reinterpret_cast<Raw const *>(from);
+    TUTTI_REDUCE_COPY_VECTORISED
     for (int i = 0; i < count; i++) {
-        sum[i] = Conversion<Sum, T>::of(from[i]);
+        rawTo[i] = rawFrom[i];
     }
-    if NCCL_IF_CONSTEXPR (!isSingle) {
+}
+
+// result = elements [first, first + count), at most `most`, of all sources reduced.
+template <bool isSingle, int most, typename Call, typename T>
+NCCL_DEVICE_INLINE void reduceRun(Call const &call, T (&result)[most], size_t first, int count)
+{
+    if NCCL_IF_CONSTEXPR (isSingle) {
+        copyElements(result, call.source(0) + first, count);
+    } else {
+        using Steps = Accumulation<typename Call::Operator, T>;
+        using Sum = typename Steps::Type;
+        Sum sum[most];
+        T const *from = call.source(0) + first;
+        TUTTI_REDUCE_COPY_VECTORISED
+        for (int i = 0; i < count; i++) {
+            sum[i] = Conversion<Sum, T>::of(from[i]);
+        }
         for (int s = 1; s < call.source.count(); s++) {
             from = call.source(s) + first;
+            TUTTI_REDUCE_COPY_VECTORISED
             for (int i = 0; i < count; i++) {
                 sum[i] = Steps::step(call.red, sum[i], Conversion<Sum, T>::of(from[i]));
             }
         }
-    }
-    T result[most];
-    for (int i = 0; i < count; i++) {
-        result[i] = Conversion<T, Sum>::of(sum[i]);
-    }
-    for (int d = 0; d < call.target.count(); d++) {
-        T *to = call.target(d) + first;
+        TUTTI_REDUCE_COPY_VECTORISED
         for (int i = 0; i < count; i++) {
-            to[i] = result[i];
+            result[i] = Conversion<T, Sum>::of(sum[i]);
         }
+    }
+}
+
+// Reduces and stores elements [first, first + count).
+template <bool isSingle, int most, typename Call>
+NCCL_DEVICE_INLINE void moveRun(Call const &call, size_t first, int count)
+{
+    typename Call::Element result[most];
+    reduceRun<isSingle>(call, result, first, count);
+    for (int d = 0; d < call.target.count(); d++) {
+        copyElements(call.target(d) + first, result, count);
     }
 }
 
@@ -435,10 +467,10 @@ NCCL_DEVICE_INLINE void reduceRuns(Call const &call, size_t count)
     size_t first = share * (size_t)call.coop.thread_rank();
     size_t end = first + share < count ? first + share : count;
     for (; first + most <= end; first += most) {
-        reduceRun<isSingle, most>(call, first, most);
+        moveRun<isSingle, most>(call, first, most);
     }
     if (first < end) {
-        reduceRun<isSingle, most>(call, first, (int)(end - first));
+        moveRun<isSingle, most>(call, first, (int)(end - first));
     }
 }
 #endif
@@ -515,6 +547,8 @@ TUTTI_REDUCE_COPY_FUNCTION void reduceCopy(Coop coop, Source source, Target targ
 #endif
 }
 
+#undef TUTTI_REDUCE_COPY_VECTORISED
+#undef TUTTI_REDUCE_COPY_FUNCTION
 } // namespace utility
 } // namespace nccl
 #endif

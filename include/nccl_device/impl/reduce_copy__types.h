@@ -306,7 +306,7 @@ template <typename Pointer> struct StridedArrays {
     }
     NCCL_DEVICE_INLINE Pointer operator()(int i) const
     {
-        return (Pointer)((uintptr_t)first + (size_t)i * distance);
+        return (Pointer)((char *)first + (size_t)i * distance);
     }
     NCCL_DEVICE_INLINE uintptr_t differences(uintptr_t base) const
     {
