@@ -5,6 +5,7 @@
 // but that runs inside the handler. Under the address and thread sanitizers signals are theirs.
 // SPDX-License-Identifier: Apache-2.0
 #include "block.h"
+#include "division.h"
 #include "error.h"
 #include "memory.h"
 
@@ -350,6 +351,9 @@ static void handle(int signal, siginfo_t *info, void *context)
     struct vgpu_thread *thread = vgpu_current_thread;
     if (!thread) {
         pass_on(signal, info, context);
+        return;
+    }
+    if (signal == SIGFPE && !vgpu_checking && vgpu_step_over_division(context)) {
         return;
     }
     struct vgpu_worker *worker = thread->block->worker;

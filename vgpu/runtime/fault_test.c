@@ -137,20 +137,67 @@ __attribute__((noinline, no_sanitize("undefined"))) static int divide(int a, int
     return a / b;
 }
 
+__attribute__((noinline, no_sanitize("undefined"))) static unsigned char
+divide_bytes(unsigned char a, unsigned char b)
+{
+    unsigned char quotient = a;
+    unsigned short dividend = a; // compilers divide bytes as words
+    __asm__("divb %2" : "=a"(dividend) : "0"(dividend), "m"(b));
+    quotient = (unsigned char)dividend;
+    return quotient;
+}
+
+__attribute__((noinline, no_sanitize("undefined"))) static unsigned long long
+divide_long(const unsigned long long *a, const unsigned long long *b)
+{
+    return *a / *b;
+}
+
 KERNEL(divides_by_zero, int, 0)
 {
     *data = divide(5, *data);
 }
 
-static void division_by_zero_fails_the_kernel(void)
+struct quotients {
+    int number, least, remainder;
+    unsigned char byte;
+    unsigned long long operands[3], wide;
+};
+
+KERNEL(divides, struct quotients, 0)
+{
+    volatile int none = 0;
+    volatile int minus = -1;
+    volatile int least = -2147483647 - 1;
+    data->number = divide(5, none);
+    data->least = divide(least, minus);
+    data->byte = divide_bytes(7, 0);
+    data->wide = divide_long(&data->operands[0], &data->operands[threadIdx.x + 2]);
+    data->remainder = divide(100, 7);
+}
+
+// As on a GPU, a kernel goes on with some result. In checking mode it is a fault.
+static void division_by_zero(void)
 {
     int zero = 0;
     if (SANITIZED) {
         SKIP("the sanitizer handles signals");
         return;
     }
-    fails(&divides_by_zero, 1, 1, &zero, cudaErrorLaunchFailure,
-          (const char *const[]){"division by zero", NULL});
+    struct quotients q = {.operands = {3, 1, 0}};
+    EXPECT_CUDA(LAUNCH(divides, 1, 1, 0, &q));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    EXPECT_EQ(q.number, -1);
+    EXPECT_EQ(q.least, -2147483647 - 1);
+    EXPECT_EQ(q.byte, 255);
+    EXPECT_EQ(q.wide, ~0ull);
+    EXPECT_EQ(q.remainder, 14);
+    vgpu_checking = true;
+    EXPECT_CUDA(LAUNCH(divides_by_zero, 1, 1, 0, &zero));
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+    EXPECT_CUDA(cudaDeviceReset());
+    (void)cudaGetLastError();
+    vgpu_checking = false;
 }
 
 KERNEL(traps, int, 0)
@@ -491,7 +538,7 @@ int main(void)
     }
     RUN(a_bad_address_fails_the_kernel);
     RUN(a_misaligned_vector_fails_the_kernel);
-    RUN(division_by_zero_fails_the_kernel);
+    RUN(division_by_zero);
     RUN(a_trap_fails_the_kernel);
     RUN(an_assertion_fails_the_kernel);
     RUN(a_fault_carries_its_text);
