@@ -15,40 +15,46 @@
 
 // ---- Current generations -----------------------------------------------------------------------
 
-#define cuDeviceTotalMem           cuDeviceTotalMem_v2
-#define cuDeviceGetUuid            cuDeviceGetUuid_v2
-#define cuDevicePrimaryCtxRelease  cuDevicePrimaryCtxRelease_v2
-#define cuDevicePrimaryCtxReset    cuDevicePrimaryCtxReset_v2
-#define cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags_v2
-#define cuCtxCreate                cuCtxCreate_v4
-#define cuCtxDestroy               cuCtxDestroy_v2
-#define cuCtxPopCurrent            cuCtxPopCurrent_v2
-#define cuCtxPushCurrent           cuCtxPushCurrent_v2
-#define cuMemGetInfo               cuMemGetInfo_v2
-#define cuMemAlloc                 cuMemAlloc_v2
-#define cuMemFree                  cuMemFree_v2
-#define cuMemGetAddressRange       cuMemGetAddressRange_v2
-#define cuMemAllocHost             cuMemAllocHost_v2
-#define cuMemHostRegister          cuMemHostRegister_v2
-#define cuMemHostGetDevicePointer  cuMemHostGetDevicePointer_v2
-#define cuMemcpyHtoD               cuMemcpyHtoD_v2
-#define cuMemcpyDtoH               cuMemcpyDtoH_v2
-#define cuMemcpyDtoD               cuMemcpyDtoD_v2
-#define cuMemcpyHtoDAsync          cuMemcpyHtoDAsync_v2
-#define cuMemcpyDtoHAsync          cuMemcpyDtoHAsync_v2
-#define cuMemcpyDtoDAsync          cuMemcpyDtoDAsync_v2
-#define cuMemsetD8                 cuMemsetD8_v2
-#define cuMemsetD16                cuMemsetD16_v2
-#define cuMemsetD32                cuMemsetD32_v2
-#define cuStreamDestroy            cuStreamDestroy_v2
-#define cuStreamWaitValue32        cuStreamWaitValue32_v2
-#define cuStreamWaitValue64        cuStreamWaitValue64_v2
-#define cuStreamWriteValue32       cuStreamWriteValue32_v2
-#define cuStreamWriteValue64       cuStreamWriteValue64_v2
-#define cuEventDestroy             cuEventDestroy_v2
-#define cuEventElapsedTime         cuEventElapsedTime_v2
-#define cuIpcOpenMemHandle         cuIpcOpenMemHandle_v2
-#define cuGetProcAddress           cuGetProcAddress_v2
+#define cuDeviceTotalMem                  cuDeviceTotalMem_v2
+#define cuDeviceGetUuid                   cuDeviceGetUuid_v2
+#define cuDevicePrimaryCtxRelease         cuDevicePrimaryCtxRelease_v2
+#define cuDevicePrimaryCtxReset           cuDevicePrimaryCtxReset_v2
+#define cuDevicePrimaryCtxSetFlags        cuDevicePrimaryCtxSetFlags_v2
+#define cuCtxCreate                       cuCtxCreate_v4
+#define cuCtxDestroy                      cuCtxDestroy_v2
+#define cuCtxPopCurrent                   cuCtxPopCurrent_v2
+#define cuCtxPushCurrent                  cuCtxPushCurrent_v2
+#define cuMemGetInfo                      cuMemGetInfo_v2
+#define cuMemAlloc                        cuMemAlloc_v2
+#define cuMemFree                         cuMemFree_v2
+#define cuMemGetAddressRange              cuMemGetAddressRange_v2
+#define cuMemAllocHost                    cuMemAllocHost_v2
+#define cuMemHostRegister                 cuMemHostRegister_v2
+#define cuMemHostGetDevicePointer         cuMemHostGetDevicePointer_v2
+#define cuMemcpyHtoD                      cuMemcpyHtoD_v2
+#define cuMemcpyDtoH                      cuMemcpyDtoH_v2
+#define cuMemcpyDtoD                      cuMemcpyDtoD_v2
+#define cuMemcpyHtoDAsync                 cuMemcpyHtoDAsync_v2
+#define cuMemcpyDtoHAsync                 cuMemcpyDtoHAsync_v2
+#define cuMemcpyDtoDAsync                 cuMemcpyDtoDAsync_v2
+#define cuMemsetD8                        cuMemsetD8_v2
+#define cuMemsetD16                       cuMemsetD16_v2
+#define cuMemsetD32                       cuMemsetD32_v2
+#define cuStreamDestroy                   cuStreamDestroy_v2
+#define cuStreamWaitValue32               cuStreamWaitValue32_v2
+#define cuStreamWaitValue64               cuStreamWaitValue64_v2
+#define cuStreamWriteValue32              cuStreamWriteValue32_v2
+#define cuStreamWriteValue64              cuStreamWriteValue64_v2
+#define cuStreamBatchMemOp                cuStreamBatchMemOp_v2
+#define cuStreamBeginCapture              cuStreamBeginCapture_v2
+#define cuStreamGetCaptureInfo            cuStreamGetCaptureInfo_v3
+#define cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2
+#define cuGraphInstantiate                cuGraphInstantiateWithFlags
+#define cuModuleGetGlobal                 cuModuleGetGlobal_v2
+#define cuEventDestroy                    cuEventDestroy_v2
+#define cuEventElapsedTime                cuEventElapsedTime_v2
+#define cuIpcOpenMemHandle                cuIpcOpenMemHandle_v2
+#define cuGetProcAddress                  cuGetProcAddress_v2
 
 #ifdef __cplusplus
 extern "C" {
@@ -461,6 +467,11 @@ CUresult cuCtxPushCurrent(CUcontext context);
 CUresult cuCtxPopCurrent(CUcontext *context);
 CUresult cuCtxGetDevice(CUdevice *device);
 CUresult cuCtxSynchronize(void);
+CUresult cuCtxGetApiVersion(CUcontext context, unsigned int *version);
+CUresult cuCtxGetFlags(unsigned int *flags);
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id);
+CUresult cuCtxGetLimit(size_t *value, CUlimit limit);
+CUresult cuCtxSetLimit(CUlimit limit, size_t value);
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags);
 CUresult cuCtxDisablePeerAccess(CUcontext peer);
@@ -563,6 +574,27 @@ CUresult cuMemsetD32(CUdeviceptr pointer, unsigned int value, size_t count);
 CUresult cuMemsetD8Async(CUdeviceptr pointer, unsigned char value, size_t count, CUstream stream);
 CUresult cuMemsetD32Async(CUdeviceptr pointer, unsigned int value, size_t count, CUstream stream);
 
+CUresult cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
+                      CUcontext source_context, size_t bytes);
+CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context,
+                           CUdeviceptr source, CUcontext source_context, size_t bytes,
+                           CUstream stream);
+CUresult cuMemsetD16Async(CUdeviceptr pointer, unsigned short value, size_t count, CUstream stream);
+CUresult cuMemsetD2D8(CUdeviceptr pointer, size_t pitch, unsigned char value, size_t width,
+                      size_t height);
+CUresult cuMemsetD2D32(CUdeviceptr pointer, size_t pitch, unsigned int value, size_t width,
+                       size_t height);
+CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream);
+CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream);
+CUresult cuMemAllocPitch(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
+                         unsigned int element_bytes);
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device);
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device);
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream);
+CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event);
+CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle);
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer);
 CUresult cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags);
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer);
@@ -712,6 +744,51 @@ typedef enum CUstreamWriteValue_flags_enum {
     CU_STREAM_WRITE_VALUE_DEFAULT = 0,
     CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER = 1
 } CUstreamWriteValue_flags;
+typedef enum CUstreamBatchMemOpType_enum {
+    CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1,
+    CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2,
+    CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES = 3,
+    CU_STREAM_MEM_OP_WAIT_VALUE_64 = 4,
+    CU_STREAM_MEM_OP_WRITE_VALUE_64 = 5,
+    CU_STREAM_MEM_OP_BARRIER = 6
+} CUstreamBatchMemOpType;
+typedef enum CUstreamMemoryBarrier_flags_enum {
+    CU_STREAM_MEMORY_BARRIER_TYPE_SYS = 0,
+    CU_STREAM_MEMORY_BARRIER_TYPE_GPU = 1
+} CUstreamMemoryBarrier_flags;
+typedef union CUstreamBatchMemOpParams_union {
+    CUstreamBatchMemOpType operation;
+    struct CUstreamMemOpWaitValueParams_st {
+        CUstreamBatchMemOpType operation;
+        CUdeviceptr address;
+        union {
+            cuuint32_t value;
+            cuuint64_t value64;
+        };
+        unsigned int flags;
+        CUdeviceptr alias;
+    } waitValue;
+    struct CUstreamMemOpWriteValueParams_st {
+        CUstreamBatchMemOpType operation;
+        CUdeviceptr address;
+        union {
+            cuuint32_t value;
+            cuuint64_t value64;
+        };
+        unsigned int flags;
+        CUdeviceptr alias;
+    } writeValue;
+    struct CUstreamMemOpFlushRemoteWritesParams_st {
+        CUstreamBatchMemOpType operation;
+        unsigned int flags;
+    } flushRemoteWrites;
+    struct CUstreamMemOpMemoryBarrierParams_st {
+        CUstreamBatchMemOpType operation;
+        unsigned int flags;
+    } memoryBarrier;
+    cuuint64_t pad[6];
+} CUstreamBatchMemOpParams_v1;
+typedef CUstreamBatchMemOpParams_v1 CUstreamBatchMemOpParams;
 typedef enum CUstreamCaptureStatus_enum {
     CU_STREAM_CAPTURE_STATUS_NONE = 0,
     CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
@@ -722,6 +799,13 @@ typedef enum CUstreamCaptureMode_enum {
     CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
     CU_STREAM_CAPTURE_MODE_RELAXED = 2
 } CUstreamCaptureMode;
+typedef enum CUstreamUpdateCaptureDependencies_flags_enum {
+    CU_STREAM_ADD_CAPTURE_DEPENDENCIES = 0,
+    CU_STREAM_SET_CAPTURE_DEPENDENCIES = 1
+} CUstreamUpdateCaptureDependencies_flags;
+typedef struct CUgraphEdgeData_st {
+    unsigned char from_port, to_port, type, reserved[5];
+} CUgraphEdgeData;
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *argument);
 typedef void (*CUhostFn)(void *argument);
 
@@ -744,7 +828,29 @@ CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t v
                               unsigned int flags);
 CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
                               unsigned int flags);
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count,
+                            CUstreamBatchMemOpParams *operations, unsigned int flags);
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *argument,
+                             unsigned int flags);
+CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t bytes,
+                                unsigned int flags);
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode);
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                CUgraph *graph, const CUgraphNode **dependencies,
+                                const CUgraphEdgeData **edges, size_t *dependency_count);
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies,
+                                           const CUgraphEdgeData *edges, size_t count,
+                                           unsigned int flags);
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode);
+CUresult cuGraphCreate(CUgraph *graph, unsigned int flags);
+CUresult cuGraphDestroy(CUgraph graph);
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count);
+CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
+CUresult cuGraphExecDestroy(CUgraphExec executable);
 CUresult cuEventCreate(CUevent *event, unsigned int flags);
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags);
 CUresult cuEventDestroy(CUevent event);
 CUresult cuEventRecord(CUevent event, CUstream stream);
 CUresult cuEventQuery(CUevent event);
@@ -832,12 +938,47 @@ typedef struct CUlaunchConfig_st {
     unsigned int numAttrs;
 } CUlaunchConfig;
 
+#define CU_LAUNCH_PARAM_END_AS_INT            0x00
+#define CU_LAUNCH_PARAM_END                   ((void *)CU_LAUNCH_PARAM_END_AS_INT)
+#define CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT 0x01
+#define CU_LAUNCH_PARAM_BUFFER_POINTER        ((void *)CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT)
+#define CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT    0x02
+#define CU_LAUNCH_PARAM_BUFFER_SIZE           ((void *)CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT)
+
 CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
                         unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                         unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                         void **arguments, void **extra);
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments,
                           void **extra);
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                   unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                   unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+                                   void **arguments);
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function,
+                                                     int block_size, size_t dynamic_shared_bytes);
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function,
+                                                              int block_size,
+                                                              size_t dynamic_shared_bytes,
+                                                              unsigned int flags);
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamic_shared_bytes, CUfunction function,
+                                                 int blocks, int block_size);
+CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config);
+CUresult cuFuncGetName(const char **name, CUfunction function);
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *bytes);
+
+// ---- Modules -----------------------------------------------------------------------------------
+// A module is a shared object that tutticc linked (-shared): the file, or its bytes in memory.
+
+typedef enum CUjit_option_enum CUjit_option;
+
+CUresult cuModuleLoad(CUmodule *module, const char *path);
+CUresult cuModuleLoadData(CUmodule *module, const void *image);
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int option_count,
+                            CUjit_option *options, void **option_values);
+CUresult cuModuleUnload(CUmodule module);
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+CUresult cuModuleGetGlobal(CUdeviceptr *pointer, size_t *bytes, CUmodule module, const char *name);
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function);
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value);
 

@@ -114,60 +114,6 @@ cudaError_t cudaFree(void *pointer)
     return freed != cudaSuccess ? freed : error;
 }
 
-// ---- In stream order ---------------------------------------------------------------------------
-// Memory is there at once, which every order allows; it is freed when the stream gets there.
-
-cudaError_t cudaMallocAsync(void **pointer, size_t bytes, cudaStream_t stream)
-{
-    struct vgpu_device *device = NULL;
-    cudaError_t error = begin("cudaMallocAsync", pointer, &device);
-    if (error != cudaSuccess) {
-        return error;
-    }
-    device = vgpu_stream_device(stream);
-    if (!device) {
-        return vgpu_fail(cudaErrorInvalidResourceHandle, "cudaMallocAsync: %p is no stream",
-                         (void *)stream);
-    }
-    if (bytes == 0) {
-        return vgpu_fail(cudaErrorInvalidValue, "cudaMallocAsync: 0 bytes");
-    }
-    return vgpu_block_allocate("cudaMallocAsync", device, bytes, VGPU_MEMORY_DEVICE, pointer);
-}
-
-cudaError_t cudaMallocFromPoolAsync(void **pointer, size_t bytes, cudaMemPool_t pool,
-                                    cudaStream_t stream)
-{
-    if (pool) {
-        return vgpu_fail(cudaErrorNotSupported, "cudaMallocFromPoolAsync: memory pools cannot be "
-                                                "made; use cudaMallocAsync");
-    }
-    return cudaMallocAsync(pointer, bytes, stream);
-}
-
-static cudaError_t free_later(void *argument)
-{
-    // Freed twice: an error of the caller, for VGPU_LOG to show, but not one of the device.
-    (void)vgpu_block_free("cudaFreeAsync", *(void **)argument);
-    return cudaSuccess;
-}
-
-cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream)
-{
-    if (!pointer) {
-        return cudaSuccess;
-    }
-    struct vgpu_memory_range range = vgpu_memory_find(pointer);
-    if (range.kind == VGPU_MEMORY_NONE || range.base != (uintptr_t)pointer) {
-        return vgpu_fail(cudaErrorInvalidValue,
-                         "cudaFreeAsync: %p is not the beginning of an "
-                         "allocation",
-                         pointer);
-    }
-    return vgpu_stream_submit(stream, cudaGraphNodeTypeMemFree, "cudaFreeAsync", free_later,
-                              &pointer, sizeof(pointer));
-}
-
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     struct vgpu_device *device = vgpu_current_device();

@@ -408,6 +408,57 @@ CUresult cuCtxSynchronize(void)
                                                       "cuCtxSynchronize: no context is current"));
 }
 
+CUresult cuCtxGetApiVersion(CUcontext context, unsigned int *version)
+{
+    cudaError_t before = vgpu_driver_begin();
+    if (!version || (context && !device_of(context))) {
+        return vgpu_driver_end(
+            before, vgpu_fail(version ? cudaErrorDeviceUninitialized : cudaErrorInvalidValue,
+                              "cuCtxGetApiVersion: context %p, result at %p", (void *)context,
+                              (void *)version));
+    }
+    *version = 3020; // what CUDA's contexts have said since 3.2
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetFlags(unsigned int *flags)
+{
+    cudaError_t before = vgpu_driver_begin();
+    if (!flags || !current_context()) {
+        return vgpu_driver_end(
+            before, vgpu_fail(flags ? cudaErrorDeviceUninitialized : cudaErrorInvalidValue,
+                              "cuCtxGetFlags: %s",
+                              flags ? "no context is current" : "the place for the flags is NULL"));
+    }
+    *flags = CU_CTX_SCHED_AUTO | CU_CTX_MAP_HOST;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id)
+{
+    cudaError_t before = vgpu_driver_begin();
+    const struct vgpu_device *device = device_of(context ? context : current_context());
+    if (!id || !device) {
+        return vgpu_driver_end(
+            before, vgpu_fail(id ? cudaErrorContextIsDestroyed : cudaErrorInvalidValue,
+                              "cuCtxGetId: context %p, result at %p", (void *)context, (void *)id));
+    }
+    *id = (unsigned long long)device->ordinal + 1;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaDeviceGetLimit(value, (enum cudaLimit)limit));
+}
+
+CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaDeviceSetLimit((enum cudaLimit)limit, value));
+}
+
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
     cudaError_t before = vgpu_driver_begin();

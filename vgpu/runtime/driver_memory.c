@@ -202,6 +202,133 @@ CUresult cuMemsetD32Async(CUdeviceptr pointer, unsigned int value, size_t count,
     return fill("cuMemsetD32Async", pointer, value, 4, count, stream, false);
 }
 
+CUresult cuMemsetD16Async(CUdeviceptr pointer, unsigned short value, size_t count, CUstream stream)
+{
+    return fill("cuMemsetD16Async", pointer, value, 2, count, stream, false);
+}
+
+static CUresult fill_rows(const char *function, CUdeviceptr pointer, size_t pitch, uint32_t value,
+                          unsigned element_bytes, size_t width, size_t height)
+{
+    cudaError_t before = vgpu_driver_begin();
+    struct vgpu_fill rows = {address_of(pointer), pitch, 0, height, value, element_bytes};
+    if (__builtin_mul_overflow(width, (size_t)element_bytes, &rows.width)) {
+        return vgpu_driver_end(before,
+                               vgpu_fail(cudaErrorInvalidValue,
+                                         "%s: rows of %zu elements are too long", function, width));
+    }
+    return vgpu_driver_end(before, vgpu_fill_submit(function, &rows, 0, true));
+}
+
+CUresult cuMemsetD2D8(CUdeviceptr pointer, size_t pitch, unsigned char value, size_t width,
+                      size_t height)
+{
+    return fill_rows("cuMemsetD2D8", pointer, pitch, value, 1, width, height);
+}
+
+CUresult cuMemsetD2D32(CUdeviceptr pointer, size_t pitch, unsigned int value, size_t width,
+                       size_t height)
+{
+    return fill_rows("cuMemsetD2D32", pointer, pitch, value, 4, width, height);
+}
+
+// Between contexts: devices. The addresses say which memory it is.
+static cudaError_t check_contexts(const char *function, CUcontext destination, CUcontext source)
+{
+    bool known[2] = {false, false};
+    for (int i = 0; i < vgpu_device_count(); i++) {
+        known[0] |= (CUcontext)vgpu_device(i) == destination;
+        known[1] |= (CUcontext)vgpu_device(i) == source;
+    }
+    return known[0] && known[1] ? cudaSuccess
+                                : vgpu_fail(cudaErrorDeviceUninitialized, "%s: %p is no context",
+                                            function, (void *)(known[0] ? source : destination));
+}
+
+CUresult cuMemcpyPeer(CUdeviceptr destination, CUcontext destination_context, CUdeviceptr source,
+                      CUcontext source_context, size_t bytes)
+{
+    cudaError_t before = vgpu_driver_begin();
+    cudaError_t error = check_contexts("cuMemcpyPeer", destination_context, source_context);
+    return error == cudaSuccess ? cuMemcpy(destination, source, bytes)
+                                : vgpu_driver_end(before, error);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext destination_context,
+                           CUdeviceptr source, CUcontext source_context, size_t bytes,
+                           CUstream stream)
+{
+    cudaError_t before = vgpu_driver_begin();
+    cudaError_t error = check_contexts("cuMemcpyPeerAsync", destination_context, source_context);
+    return error == cudaSuccess ? cuMemcpyAsync(destination, source, bytes, stream)
+                                : vgpu_driver_end(before, error);
+}
+
+// ---- Pools -------------------------------------------------------------------------------------
+
+CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream)
+{
+    cudaError_t before = vgpu_driver_begin();
+    void *memory = NULL;
+    cudaError_t error = cudaMallocAsync(pointer ? &memory : NULL, bytes, stream);
+    if (error == cudaSuccess) {
+        *pointer = (CUdeviceptr)(uintptr_t)memory;
+    }
+    return vgpu_driver_end(before, error);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t bytes, CUmemoryPool pool,
+                                 CUstream stream)
+{
+    cudaError_t before = vgpu_driver_begin();
+    void *memory = NULL;
+    cudaError_t error = cudaMallocFromPoolAsync(pointer ? &memory : NULL, bytes, pool, stream);
+    if (error == cudaSuccess) {
+        *pointer = (CUdeviceptr)(uintptr_t)memory;
+    }
+    return vgpu_driver_end(before, error);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaFreeAsync(address_of(pointer), stream));
+}
+
+CUresult cuMemAllocPitch(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
+                         unsigned int element_bytes)
+{
+    cudaError_t before = vgpu_driver_begin();
+    void *memory = NULL;
+    cudaError_t error =
+        element_bytes == 4 || element_bytes == 8 || element_bytes == 16
+            ? cudaMallocPitch(pointer ? &memory : NULL, pitch, width, height)
+            : vgpu_fail(cudaErrorInvalidValue,
+                        "cuMemAllocPitch: elements of %u bytes; must be 4, 8 or 16", element_bytes);
+    if (error == cudaSuccess) {
+        *pointer = (CUdeviceptr)(uintptr_t)memory;
+    }
+    return vgpu_driver_end(before, error);
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaDeviceGetDefaultMemPool(pool, device));
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaDeviceGetMemPool(pool, device));
+}
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaDeviceSetMemPool(device, pool));
+}
+
 // ---- IPC ---------------------------------------------------------------------------------------
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
@@ -286,7 +413,7 @@ static cudaError_t pointer_attribute(const struct vgpu_mapping *mapping,
         *value = mapping->backing ? mapping->backing->label.handle_types : 0;
         return cudaSuccess;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        *value = 0;
+        *value = (uintptr_t)mapping->pool;
         return cudaSuccess;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *value = mapping->kind == VGPU_MEMORY_PINNED ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;

@@ -1,10 +1,11 @@
-// The driver's streams, events and launches: the runtime's under other names. The handles are the
-// same; a CUfunction is the address of a kernel's host stub. SPDX-License-Identifier: Apache-2.0
-#include "copy.h"
+// The driver's streams, events, capture and graphs: the runtime's under other names. The handles
+// are the same. SPDX-License-Identifier: Apache-2.0
 #include "cuda_runtime_api.h"
 #include "driver_error.h"
 #include "error.h"
 #include "stream.h"
+
+#include <string.h>
 
 // ---- Streams -----------------------------------------------------------------------------------
 
@@ -87,53 +88,108 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
     return status ? vgpu_driver_end(before, error) : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Waiting in a stream for a word of memory would hold up a thread of the pool; devices say that
-// they cannot (CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1 and its like are 0).
-static CUresult no_wait(const char *function, CUstream stream, CUdeviceptr address)
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *argument,
+                             unsigned int flags)
+{
+    cudaError_t before = vgpu_driver_begin();
+    // The two types differ in the name of the error's type only.
+    return vgpu_driver_end(
+        before, cudaStreamAddCallback(stream, (cudaStreamCallback_t)callback, argument, flags));
+}
+
+CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr pointer, size_t bytes,
+                                unsigned int flags)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(
+        before, cudaStreamAttachMemAsync(stream, (void *)(uintptr_t)pointer, bytes, flags));
+}
+
+// ---- Capture and graphs ------------------------------------------------------------------------
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
 {
     cudaError_t before = vgpu_driver_begin();
     return vgpu_driver_end(before,
-                           vgpu_fail(cudaErrorNotSupported,
-                                     "%s: streams cannot wait for memory (stream %p, 0x%llx)",
-                                     function, (void *)stream, address));
+                           cudaStreamBeginCapture(stream, (enum cudaStreamCaptureMode)mode));
 }
 
-CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                             unsigned int flags)
-{
-    (void)value;
-    (void)flags;
-    return no_wait("cuStreamWaitValue32", stream, address);
-}
-
-CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                             unsigned int flags)
-{
-    (void)value;
-    (void)flags;
-    return no_wait("cuStreamWaitValue64", stream, address);
-}
-
-static CUresult write_value(const char *function, CUstream stream, CUdeviceptr address,
-                            const void *value, size_t bytes)
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     cudaError_t before = vgpu_driver_begin();
-    return vgpu_driver_end(before, vgpu_copy(function, (void *)(uintptr_t)address, value, bytes,
-                                             cudaMemcpyHostToDevice, stream, false));
+    return vgpu_driver_end(before, cudaStreamEndCapture(stream, graph));
 }
 
-CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                              unsigned int flags)
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                CUgraph *graph, const CUgraphNode **dependencies,
+                                const CUgraphEdgeData **edges, size_t *dependency_count)
 {
-    (void)flags; // the one flag there is lifts an ordering that costs nothing here
-    return write_value("cuStreamWriteValue32", stream, address, &value, sizeof(value));
+    cudaError_t before = vgpu_driver_begin();
+    enum cudaStreamCaptureStatus same = cudaStreamCaptureStatusNone;
+    unsigned long long number = 0;
+    cudaError_t error =
+        cudaStreamGetCaptureInfo(stream, status ? &same : NULL, &number, graph, dependencies,
+                                 (const cudaGraphEdgeData **)edges, dependency_count);
+    if (error == cudaSuccess) {
+        *status = (CUstreamCaptureStatus)same;
+        if (id && same == cudaStreamCaptureStatusActive) {
+            *id = number;
+        }
+    }
+    return vgpu_driver_end(before, error);
 }
 
-CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                              unsigned int flags)
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode *dependencies,
+                                           const CUgraphEdgeData *edges, size_t count,
+                                           unsigned int flags)
 {
-    (void)flags;
-    return write_value("cuStreamWriteValue64", stream, address, &value, sizeof(value));
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(
+        before, cudaStreamUpdateCaptureDependencies(
+                    stream, dependencies, (const cudaGraphEdgeData *)edges, count, flags));
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before,
+                           cudaThreadExchangeStreamCaptureMode((enum cudaStreamCaptureMode *)mode));
+}
+
+CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaGraphCreate(graph, flags));
+}
+
+CUresult cuGraphDestroy(CUgraph graph)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaGraphDestroy(graph));
+}
+
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaGraphGetNodes(graph, nodes, count));
+}
+
+CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, unsigned long long flags)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaGraphInstantiate(executable, graph, flags));
+}
+
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaGraphLaunch(executable, stream));
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec executable)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaGraphExecDestroy(executable));
 }
 
 // ---- Events ------------------------------------------------------------------------------------
@@ -156,6 +212,26 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     return vgpu_driver_end(before, cudaEventRecord(event, stream));
 }
 
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaEventRecordWithFlags(event, stream, flags));
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
+{
+    cudaError_t before = vgpu_driver_begin();
+    return vgpu_driver_end(before, cudaIpcGetEventHandle((cudaIpcEventHandle_t *)handle, event));
+}
+
+CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
+{
+    cudaError_t before = vgpu_driver_begin();
+    cudaIpcEventHandle_t same;
+    memcpy(&same, &handle, sizeof(same));
+    return vgpu_driver_end(before, cudaIpcOpenEventHandle(event, same));
+}
+
 CUresult cuEventQuery(CUevent event)
 {
     cudaError_t before = vgpu_driver_begin();
@@ -172,108 +248,4 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
 {
     cudaError_t before = vgpu_driver_begin();
     return vgpu_driver_end(before, cudaEventElapsedTime(milliseconds, start, end));
-}
-
-// ---- Launches ----------------------------------------------------------------------------------
-
-CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument)
-{
-    cudaError_t before = vgpu_driver_begin();
-    return vgpu_driver_end(before, cudaLaunchHostFunc(stream, function, argument));
-}
-
-// NOLINTNEXTLINE(readability-function-size): CUDA's parameters
-CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                        unsigned int block_z, unsigned int shared_bytes, CUstream stream,
-                        void **arguments, void **extra)
-{
-    cudaError_t before = vgpu_driver_begin();
-    if (extra) {
-        return vgpu_driver_end(before, vgpu_fail(cudaErrorNotSupported,
-                                                 "cuLaunchKernel: `extra` (%p) is not supported; "
-                                                 "pass the arguments one by one",
-                                                 (void *)extra));
-    }
-    dim3 grid = {grid_x, grid_y, grid_z};
-    dim3 block = {block_x, block_y, block_z};
-    return vgpu_driver_end(before, cudaLaunchKernel((const void *)function, grid, block, arguments,
-                                                    shared_bytes, stream));
-}
-
-CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments,
-                          void **extra)
-{
-    if (!config) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    bool cooperative = false;
-    for (unsigned int i = 0; i < config->numAttrs; i++) {
-        const CUlaunchAttribute *a = &config->attrs[i];
-        if (a->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
-            cooperative = a->value.cooperative != 0;
-        } else if (a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
-                   (a->value.clusterDim.x > 1 || a->value.clusterDim.y > 1 ||
-                    a->value.clusterDim.z > 1)) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
-    }
-    if (!cooperative) {
-        return cuLaunchKernel(function, config->gridDimX, config->gridDimY, config->gridDimZ,
-                              config->blockDimX, config->blockDimY, config->blockDimZ,
-                              config->sharedMemBytes, config->hStream, arguments, extra);
-    }
-    cudaError_t before = vgpu_driver_begin();
-    dim3 grid = {config->gridDimX, config->gridDimY, config->gridDimZ};
-    dim3 block = {config->blockDimX, config->blockDimY, config->blockDimZ};
-    return vgpu_driver_end(before, cudaLaunchCooperativeKernel((const void *)function, grid, block,
-                                                               arguments, config->sharedMemBytes,
-                                                               config->hStream));
-}
-
-CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
-{
-    cudaError_t before = vgpu_driver_begin();
-    struct cudaFuncAttributes a;
-    cudaError_t error = cudaFuncGetAttributes(&a, (const void *)function);
-    if (error != cudaSuccess || !value) {
-        return value ? vgpu_driver_end(before, error) : CUDA_ERROR_INVALID_VALUE;
-    }
-    switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *value = a.maxThreadsPerBlock;
-        break;
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-        *value = (int)a.sharedSizeBytes;
-        break;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
-        *value = (int)a.constSizeBytes;
-        break;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-        *value = (int)a.localSizeBytes;
-        break;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS:
-        *value = a.numRegs;
-        break;
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-        *value = a.ptxVersion;
-        break;
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-        *value = a.binaryVersion;
-        break;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        *value = a.maxDynamicSharedSizeBytes;
-        break;
-    default:
-        *value = 0; // preferences and clusters: none
-        break;
-    }
-    return vgpu_driver_end(before, cudaSuccess);
-}
-
-CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
-{
-    cudaError_t before = vgpu_driver_begin();
-    return vgpu_driver_end(before, cudaFuncSetAttribute((const void *)function,
-                                                        (enum cudaFuncAttribute)attribute, value));
 }

@@ -215,3 +215,120 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
     return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         blocks, function, block_size, dynamic_shared_bytes, cudaOccupancyDefault);
 }
+
+cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *dynamic_shared_bytes,
+                                                      const void *function, int blocks,
+                                                      int block_size)
+{
+    static const char *const name = "cudaOccupancyAvailableDynamicSMemPerBlock";
+    int fit = 0;
+    cudaError_t error =
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&fit, function, block_size, 0);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    if (!dynamic_shared_bytes || blocks <= 0 || blocks > fit) {
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "%s: %d blocks of %d threads, result at %p; 1 to %d fit on a "
+                         "multiprocessor",
+                         name, blocks, block_size, (void *)dynamic_shared_bytes, fit);
+    }
+    struct vgpu_device *device = vgpu_current_device();
+    const struct vgpu_kernel_entry *entry = vgpu_kernel_find(function);
+    int set = atomic_load_explicit(&entry->shared_limit[device->ordinal], memory_order_relaxed);
+    size_t limit = set > VGPU_SHARED_DEFAULT_BYTES ? (size_t)set : VGPU_SHARED_DEFAULT_BYTES;
+    size_t share = (vgpu_shared_optin_bytes(device) + RESERVED_SHARED_BYTES) / (size_t)blocks;
+    *dynamic_shared_bytes = share < limit ? share : limit;
+    return cudaSuccess;
+}
+
+// Clusters of one block are all that there are.
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int *cluster_size, const void *function,
+                                                 const cudaLaunchConfig_t *config)
+{
+    int clusters;
+    cudaError_t error = cudaOccupancyMaxActiveClusters(&clusters, function, config);
+    if (error == cudaSuccess && !cluster_size) {
+        error = vgpu_fail(cudaErrorInvalidValue,
+                          "cudaOccupancyMaxPotentialClusterSize: the place for the size is NULL");
+    }
+    if (error == cudaSuccess) {
+        *cluster_size = 1;
+    }
+    return error;
+}
+
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function,
+                                           const cudaLaunchConfig_t *config)
+{
+    int blocks = 0;
+    if (!config || !clusters) {
+        return vgpu_fail(cudaErrorInvalidValue, "cudaOccupancyMaxActiveClusters: %s is NULL",
+                         config ? "the place for the number" : "config");
+    }
+    unsigned threads = config->blockDim.x * config->blockDim.y * config->blockDim.z;
+    cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, function, (int)threads, config->dynamicSmemBytes);
+    if (error == cudaSuccess) {
+        *clusters = blocks * vgpu_current_device()->info.multiprocessors;
+    }
+    return error;
+}
+
+// ---- What a kernel is ---------------------------------------------------------------------------
+
+cudaError_t cudaFuncGetName(const char **name, const void *function)
+{
+    struct vgpu_kernel_entry *entry = NULL;
+    struct vgpu_device *device = NULL;
+    cudaError_t error = find_function("cudaFuncGetName", function, &entry, &device);
+    if (error == cudaSuccess && !name) {
+        error = vgpu_fail(cudaErrorInvalidValue, "cudaFuncGetName: the place for the name is NULL");
+    }
+    if (error == cudaSuccess) {
+        *name = entry->kernel->name;
+    }
+    return error;
+}
+
+cudaError_t cudaFuncGetParamInfo(const void *function, size_t index, size_t *offset, size_t *bytes)
+{
+    struct vgpu_kernel_entry *entry = NULL;
+    struct vgpu_device *device = NULL;
+    cudaError_t error = find_function("cudaFuncGetParamInfo", function, &entry, &device);
+    if (error != cudaSuccess) {
+        return error;
+    }
+    const struct vgpu_kernel *kernel = entry->kernel;
+    if (!offset || index >= (size_t)kernel->parameter_count) {
+        return vgpu_fail(cudaErrorInvalidValue,
+                         "cudaFuncGetParamInfo: parameter %zu of %s, which has %d; result at %p",
+                         index, kernel->name, kernel->parameter_count, (void *)offset);
+    }
+    size_t at = 0;
+    for (size_t i = 0; i <= index; i++) {
+        size_t align = kernel->parameter_align[i];
+        at = (at + align - 1) / align * align;
+        *offset = at;
+        at += kernel->parameter_bytes[i];
+    }
+    if (bytes) {
+        *bytes = kernel->parameter_bytes[index];
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetFuncBySymbol(cudaFunction_t *function, const void *symbol)
+{
+    struct vgpu_kernel_entry *entry = NULL;
+    struct vgpu_device *device = NULL;
+    cudaError_t error = find_function("cudaGetFuncBySymbol", symbol, &entry, &device);
+    if (error == cudaSuccess && !function) {
+        error = vgpu_fail(cudaErrorInvalidValue,
+                          "cudaGetFuncBySymbol: the place for the function is NULL");
+    }
+    if (error == cudaSuccess) {
+        *function = (cudaFunction_t)(uintptr_t)symbol;
+    }
+    return error;
+}

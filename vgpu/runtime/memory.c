@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory.h"
 
+#include "advice.h"
 #include "check.h"
 #include "error.h"
+#include "memory_pool.h"
 #include "multimem.h"
 #include "range_table.h"
 
@@ -79,6 +81,12 @@ bool vgpu_mapping_add(struct vgpu_mapping *mapping)
 void vgpu_mapping_remove(struct vgpu_mapping *mapping)
 {
     vgpu_range_remove(&mappings, mapping->base);
+    vgpu_advice_free(mapping->advice);
+    mapping->advice = NULL;
+    if (mapping->pool) {
+        vgpu_pool_returned(mapping->pool, mapping->bytes);
+        mapping->pool = NULL;
+    }
     atomic_fetch_add_explicit(&vgpu_memory_generation, 1, memory_order_release);
     if (mapping->serves_multimem || mapping->kind == VGPU_MEMORY_MULTICAST) {
         mapping->serves_multimem = false;

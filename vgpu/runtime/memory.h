@@ -35,6 +35,8 @@ extern atomic_uint vgpu_memory_generation;
 // ---- For the kinds of memory -------------------------------------------------------------------
 
 struct vgpu_backing;
+struct vgpu_pool;
+struct vgpu_advice;
 
 enum vgpu_mapping_source {
     VGPU_FROM_MALLOC,    // owner: struct vgpu_block (segment.h)
@@ -59,8 +61,10 @@ struct vgpu_mapping {
     unsigned flags;               // host memory: as given to cudaHostAlloc or cudaHostRegister
     struct vgpu_backing *backing; // NULL for host memory
     size_t backing_offset;
-    uint64_t number;      // unique in the process (CU_POINTER_ATTRIBUTE_BUFFER_ID)
-    bool serves_multimem; // a multicast table points into it: removal makes it look again
+    uint64_t number;            // unique in the process (CU_POINTER_ATTRIBUTE_BUFFER_ID)
+    struct vgpu_pool *pool;     // of cudaMallocAsync; NULL: none
+    struct vgpu_advice *advice; // of managed memory; NULL: none was given
+    bool serves_multimem;       // a multicast table points into it: removal makes it look again
     void *owner;
 };
 

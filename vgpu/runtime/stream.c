@@ -29,6 +29,13 @@ static bool have_thread_key;
 
 // ---- Making and freeing -------------------------------------------------------------------------
 
+int vgpu_stream_priority(int wanted)
+{
+    return wanted < GREATEST_PRIORITY ? GREATEST_PRIORITY
+           : wanted > LEAST_PRIORITY  ? LEAST_PRIORITY
+                                      : wanted;
+}
+
 static struct vgpu_stream *make_stream(struct vgpu_device *device, unsigned flags, int priority)
 {
     struct vgpu_stream *stream = calloc(1, sizeof(*stream));
@@ -37,9 +44,7 @@ static struct vgpu_stream *make_stream(struct vgpu_device *device, unsigned flag
     }
     stream->device = device;
     stream->flags = flags;
-    stream->priority = priority < GREATEST_PRIORITY ? GREATEST_PRIORITY
-                       : priority > LEAST_PRIORITY  ? LEAST_PRIORITY
-                                                    : priority;
+    stream->priority = vgpu_stream_priority(priority);
     stream->id = atomic_fetch_add(&last_id, 1) + 1;
     stream->references = 1;
     return stream;

@@ -34,6 +34,8 @@ struct vgpu_stream {
 // errors of vgpu_device_ready and vgpu_capture_check.
 cudaError_t vgpu_stream_resolve(const char *function, cudaStream_t handle,
                                 struct vgpu_stream **stream_out);
+// The nearest priority that streams may have.
+int vgpu_stream_priority(int wanted);
 // The same stream without any check of what may be done with it; NULL where the handle is none.
 struct vgpu_stream *vgpu_stream_find(cudaStream_t handle);
 // Enqueues the operation behind everything that CUDA's rules put before it, and behind `also_after`
