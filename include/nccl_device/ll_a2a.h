@@ -35,17 +35,17 @@ template <typename Coop> struct ncclLLA2ASession : ncclLLA2ASession_internal<Coo
     NCCL_DEVICE_INLINE ~ncclLLA2ASession();
     ncclLLA2ASession(ncclLLA2ASession const &) = delete;
 
-    // Writes a value into a slot of team rank `peer`; of all members. T: trivially copyable.
-    template <typename T> NCCL_DEVICE_INLINE void send(int peer, int slot, T data);
-    template <typename T> NCCL_DEVICE_INLINE void bcast(int slot, T data);
+    // Writes a value into a slot of team rank `peer`; of all members. Value: trivially copyable.
+    template <typename Value> NCCL_DEVICE_INLINE void send(int peer, int slot, Value data);
+    template <typename Value> NCCL_DEVICE_INLINE void bcast(int slot, Value data);
     // Waits for this rank's slot to be written in this epoch. Zero when the communicator is
     // aborted.
-    template <typename T> NCCL_DEVICE_INLINE T recv(int slot);
+    template <typename Value> NCCL_DEVICE_INLINE Value recv(int slot);
     // The same for slots eltStart, eltStart + eltStride, ...: eltCount of them, MinEltCount to
     // MaxEltCount, all in flight at once.
-    template <int MinEltCount, int MaxEltCount, typename T>
+    template <int MinEltCount, int MaxEltCount, typename Value>
     NCCL_DEVICE_INLINE void recvUnrolled(int eltStart, int eltCount, int eltStride,
-                                         T (&vals)[MaxEltCount]);
+                                         Value (&vals)[MaxEltCount]);
     // Receives eltCount values of type Elt, Unroll at a time, and combines eltToAcc of each in
     // order: red(red(first, second), third) ...; Acc{} of no values.
     template <int Unroll, typename Elt, typename EltToAcc, typename Reduce>

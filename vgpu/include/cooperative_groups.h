@@ -161,9 +161,9 @@ class cluster_group : public thread_block
     {
         return 0;
     }
-    template <class T> static T *map_shared_rank(T *address, int rank)
+    template <class Value> static Value *map_shared_rank(Value *address, int rank)
     {
-        return static_cast<T *>(__cluster_map_shared_rank(
+        return static_cast<Value *>(__cluster_map_shared_rank(
             const_cast<void *>(static_cast<const volatile void *>(address)),
             static_cast<unsigned>(rank)));
     }
@@ -203,19 +203,19 @@ inline unsigned lane_of_rank(unsigned mask, unsigned rank)
 }
 
 // Everybody's values in order of rank; those of members that have ended are missing.
-template <class T> struct gathered {
-    static_assert(std::is_trivially_copyable<T>::value, "groups exchange plain values");
-    static_assert(sizeof(T) <= 32, "groups exchange values of at most 32 bytes");
-    struct alignas(T) storage {
-        unsigned char byte[sizeof(T)];
+template <class Value> struct gathered {
+    static_assert(std::is_trivially_copyable<Value>::value, "groups exchange plain values");
+    static_assert(sizeof(Value) <= 32, "groups exchange values of at most 32 bytes");
+    struct alignas(Value) storage {
+        unsigned char byte[sizeof(Value)];
     };
     storage slot[32];
     unsigned count = 0; // members
     unsigned own = 0;   // the caller's place among them
 
-    gathered(unsigned mask, const T &value)
+    gathered(unsigned mask, const Value &value)
     {
-        const unsigned bytes = sizeof(T);
+        const unsigned bytes = sizeof(Value);
         for (unsigned begin = 0; begin < bytes; begin += 16) {
             unsigned part = bytes - begin < 16 ? bytes - begin : 16;
             alignas(16) unsigned char lanes[32][16];
@@ -230,10 +230,10 @@ template <class T> struct gathered {
             }
         }
     }
-    T operator[](unsigned i) const
+    Value operator[](unsigned i) const
     {
-        T value;
-        memcpy(static_cast<void *>(&value), slot[i].byte, sizeof(T));
+        Value value;
+        memcpy(static_cast<void *>(&value), slot[i].byte, sizeof(Value));
         return value;
     }
 };
@@ -271,31 +271,31 @@ template <class Derived> class lanes
     {
         return by_rank(self().mask(), __ballot_sync(self().mask(), predicate));
     }
-    template <class T> unsigned match_any(T value) const
+    template <class Value> unsigned match_any(Value value) const
     {
         return by_rank(self().mask(), __match_any_sync(self().mask(), value));
     }
-    template <class T> unsigned match_all(T value, int &predicate) const
+    template <class Value> unsigned match_all(Value value, int &predicate) const
     {
         return by_rank(self().mask(), __match_all_sync(self().mask(), value, &predicate));
     }
-    // T: plain, at most 32 bytes. Without a source the caller's own value.
-    template <class T> T shfl(const T &value, int rank) const
+    // Value: plain, at most 32 bytes. Without a source the caller's own value.
+    template <class Value> Value shfl(const Value &value, int rank) const
     {
         int count = static_cast<int>(num_threads());
         return exchange(value, static_cast<unsigned>((rank % count + count) % count));
     }
-    template <class T> T shfl_up(const T &value, unsigned delta) const
+    template <class Value> Value shfl_up(const Value &value, unsigned delta) const
     {
         unsigned rank = thread_rank();
         return exchange(value, delta > rank ? rank : rank - delta);
     }
-    template <class T> T shfl_down(const T &value, unsigned delta) const
+    template <class Value> Value shfl_down(const Value &value, unsigned delta) const
     {
         unsigned rank = thread_rank();
         return exchange(value, delta >= num_threads() - rank ? rank : rank + delta);
     }
-    template <class T> T shfl_xor(const T &value, unsigned rank_mask) const
+    template <class Value> Value shfl_xor(const Value &value, unsigned rank_mask) const
     {
         unsigned rank = thread_rank(), source = rank ^ rank_mask;
         return exchange(value, source >= num_threads() ? rank : source);
@@ -306,12 +306,12 @@ template <class Derived> class lanes
     {
         return static_cast<const Derived &>(*this);
     }
-    template <class T> T exchange(const T &value, unsigned rank) const
+    template <class Value> Value exchange(const Value &value, unsigned rank) const
     {
-        const unsigned lane = lane_of_rank(self().mask(), rank), bytes = sizeof(T);
-        static_assert(std::is_trivially_copyable<T>::value, "groups exchange plain values");
-        static_assert(sizeof(T) <= 32, "groups exchange values of at most 32 bytes");
-        T result;
+        const unsigned lane = lane_of_rank(self().mask(), rank), bytes = sizeof(Value);
+        static_assert(std::is_trivially_copyable<Value>::value, "groups exchange plain values");
+        static_assert(sizeof(Value) <= 32, "groups exchange values of at most 32 bytes");
+        Value result;
         for (unsigned begin = 0; begin < bytes; begin += 16) {
             unsigned part = bytes - begin < 16 ? bytes - begin : 16;
             alignas(16) unsigned char slot[32][16];
@@ -572,21 +572,21 @@ template <class Group> inline coalesced_group binary_partition(const Group &grou
 // -----------------------------------------------------------------------
 
 // Calls f in the group's first thread.
-template <class Group, class F, class... A>
-inline void invoke_one(const Group &group, F &&f, A &&...arguments)
+template <class Group, class Function, class... First>
+inline void invoke_one(const Group &group, Function &&f, First &&...arguments)
 {
     if (group.thread_rank() == 0)
-        std::forward<F>(f)(std::forward<A>(arguments)...);
+        std::forward<Function>(f)(std::forward<First>(arguments)...);
 }
 // The same; everybody gets the result. For groups of lanes.
-template <class Group, class F, class... A>
-inline auto invoke_one_broadcast(const Group &group, F &&f, A &&...arguments)
-    -> decltype(f(std::forward<A>(arguments)...))
+template <class Group, class Function, class... First>
+inline auto invoke_one_broadcast(const Group &group, Function &&f, First &&...arguments)
+    -> decltype(f(std::forward<First>(arguments)...))
 {
-    typedef typename std::decay<decltype(f(std::forward<A>(arguments)...))>::type result;
+    typedef typename std::decay<decltype(f(std::forward<First>(arguments)...))>::type result;
     result value{};
     if (group.thread_rank() == 0)
-        value = std::forward<F>(f)(std::forward<A>(arguments)...);
+        value = std::forward<Function>(f)(std::forward<First>(arguments)...);
     return group.shfl(value, 0);
 }
 

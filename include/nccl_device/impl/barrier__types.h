@@ -17,10 +17,10 @@ struct Absent {
 struct Present {
 };
 // A thing that is made with its holder, or never. For sessions, which cannot be moved.
-template <typename T> struct Optional {
+template <typename Value> struct Optional {
     bool present;
     union {
-        T thing;
+        Value thing;
     };
     NCCL_DEVICE_INLINE Optional(Absent) : present(false) {}
     template <typename... Arguments>
@@ -31,7 +31,7 @@ template <typename T> struct Optional {
     NCCL_DEVICE_INLINE ~Optional()
     {
         if (present) {
-            thing.~T();
+            thing.~Value();
         }
     }
     Optional(Optional const &) = delete;

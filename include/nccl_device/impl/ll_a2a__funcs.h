@@ -13,18 +13,18 @@ namespace utility
 {
 
 // A value as pieces of two 32-bit words, the last one filled up with zeros.
-template <typename T> struct LLPieces {
-    static constexpr int count = (int)((sizeof(T) + 7) / 8);
+template <typename Value> struct LLPieces {
+    static constexpr int count = (int)((sizeof(Value) + 7) / 8);
     uint32_t word[count][2];
 
-    NCCL_DEVICE_INLINE void take(T const &value)
+    NCCL_DEVICE_INLINE void take(Value const &value)
     {
         word[count - 1][0] = word[count - 1][1] = 0;
-        memcpy(word, &value, sizeof(T));
+        memcpy(word, &value, sizeof(Value));
     }
-    NCCL_DEVICE_INLINE void give(T *value) const
+    NCCL_DEVICE_INLINE void give(Value *value) const
     {
-        memcpy(static_cast<void *>(value), word, sizeof(T));
+        memcpy(static_cast<void *>(value), word, sizeof(Value));
     }
 };
 
@@ -189,10 +189,10 @@ template <typename Coop> NCCL_DEVICE_INLINE ncclLLA2ASession<Coop>::~ncclLLA2ASe
 }
 
 template <typename Coop>
-template <typename T>
-NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::send(int peer, int slot, T data)
+template <typename Value>
+NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::send(int peer, int slot, Value data)
 {
-    using Pieces = nccl::utility::LLPieces<T>;
+    using Pieces = nccl::utility::LLPieces<Value>;
     this->checkSlot(slot, Pieces::count);
 #if NCCL_DEVICE_CHECKED
     if (peer < 0 || peer >= this->team.nRanks) {
@@ -216,10 +216,10 @@ NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::send(int peer, int slot, T data)
 }
 
 template <typename Coop>
-template <typename T>
-NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::bcast(int slot, T data)
+template <typename Value>
+NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::bcast(int slot, Value data)
 {
-    using Pieces = nccl::utility::LLPieces<T>;
+    using Pieces = nccl::utility::LLPieces<Value>;
     if (!this->multimem) {
         // Each rank begins with itself, so that not all write to one member at once.
         for (int i = 0; i < this->team.nRanks; i++) {
@@ -244,21 +244,22 @@ NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::bcast(int slot, T data)
 }
 
 template <typename Coop>
-template <typename T>
-NCCL_DEVICE_INLINE T ncclLLA2ASession<Coop>::recv(int slot)
+template <typename Value>
+NCCL_DEVICE_INLINE Value ncclLLA2ASession<Coop>::recv(int slot)
 {
-    T value[1];
+    Value value[1];
     this->template recvUnrolled<1, 1>(slot, 1, 0, value);
     return value[0];
 }
 
 template <typename Coop>
-template <int MinEltCount, int MaxEltCount, typename T>
+template <int MinEltCount, int MaxEltCount, typename Value>
 NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::recvUnrolled(int eltStart, int eltCount,
-                                                             int eltStride, T (&vals)[MaxEltCount])
+                                                             int eltStride,
+                                                             Value (&vals)[MaxEltCount])
 {
     static_assert(MinEltCount <= MaxEltCount, "recvUnrolled: MinEltCount is above MaxEltCount");
-    using Pieces = nccl::utility::LLPieces<T>;
+    using Pieces = nccl::utility::LLPieces<Value>;
 #if NCCL_DEVICE_CHECKED
     if (eltCount < MinEltCount || eltCount > MaxEltCount) {
         vgpu_fault(cudaErrorInvalidValue,

@@ -48,27 +48,27 @@ template <> struct AccessWord<16> {
 };
 
 // What the hardware's multimem instructions can do, told when a program is compiled.
-template <typename T> NCCL_DEVICE_INLINE void checkMultimemSource()
+template <typename Value> NCCL_DEVICE_INLINE void checkMultimemSource()
 {
-    constexpr bool isShortInteger = sizeof(T) < 4 && std::is_integral<T>::value;
+    constexpr bool isShortInteger = sizeof(Value) < 4 && std::is_integral<Value>::value;
     static_assert(
         !isShortInteger,
         "a multimem source has no 8- and 16-bit integers: the hardware does not add them. "
         "Use the function with an LSA source (ncclLsaReduceSum...), or "
         "tuttiMultimemLoadReduce<tuttiSum, T>(window, offset, comm)");
-    static_assert(TUTTI_MULTIMEM_FP8 || !isFp8<T>(),
+    static_assert(TUTTI_MULTIMEM_FP8 || !isFp8<Value>(),
                   "a multimem source with fp8 needs an architecture-specific target from sm_100a "
                   "on. Use the function with an LSA source (ncclLsaReduceSum...), or "
                   "tuttiMultimemLoadReduce<tuttiSum, T>(window, offset, comm)");
-    static_assert(isShortInteger || canMultimemSum<T>(),
+    static_assert(isShortInteger || canMultimemSum<Value>(),
                   "a multimem source has float, double, __half, __nv_bfloat16, fp8, or 32- or "
                   "64-bit integers. Use the function with an LSA source (ncclLsaReduce...)");
 }
 // The same for sources and destinations.
-template <typename T> NCCL_DEVICE_INLINE void checkMultimem()
+template <typename Value> NCCL_DEVICE_INLINE void checkMultimem()
 {
 #ifdef __CUDA_ARCH__
-    static_assert(__CUDA_ARCH__ >= 900 || always_false<T>::value,
+    static_assert(__CUDA_ARCH__ >= 900 || always_false<Value>::value,
                   "a multimem source or destination needs compute capability 9.0 (sm_90). Below, "
                   "use the function with LSA sources and destinations (ncclLsaReduceSum..., "
                   "ncclLsaCopy)");
@@ -76,22 +76,24 @@ template <typename T> NCCL_DEVICE_INLINE void checkMultimem()
 }
 
 template <bool isMultimem> struct Access {
-    template <typename T, int n> static NCCL_DEVICE_INLINE void load(T (&value)[n], T const *from)
+    template <typename Value, int n>
+    static NCCL_DEVICE_INLINE void load(Value (&value)[n], Value const *from)
     {
         if NCCL_IF_CONSTEXPR (n == 1) {
             value[0] = *from;
         } else {
-            using Word = typename AccessWord<n *(int)sizeof(T)>::Type;
+            using Word = typename AccessWord<n *(int)sizeof(Value)>::Type;
             Word word = *reinterpret_cast<Word const *>(from);
             memcpy(value, &word, sizeof word);
         }
     }
-    template <typename T, int n> static NCCL_DEVICE_INLINE void store(T *to, T const (&value)[n])
+    template <typename Value, int n>
+    static NCCL_DEVICE_INLINE void store(Value *to, Value const (&value)[n])
     {
         if NCCL_IF_CONSTEXPR (n == 1) {
             *to = value[0];
         } else {
-            using Word = typename AccessWord<n *(int)sizeof(T)>::Type;
+            using Word = typename AccessWord<n *(int)sizeof(Value)>::Type;
             Word word;
             memcpy(&word, value, sizeof word);
             *reinterpret_cast<Word *>(to) = word;
@@ -102,7 +104,7 @@ template <bool isMultimem> struct Access {
 // An element that is smaller than the 4 bytes of the smallest multimem access. On real devices the
 // word around it is loaded, and stored to by two atomic operations that leave its other bits alone.
 #if NCCL_DEVICE_CHECKED
-template <typename T> struct SmallMultimem;
+template <typename Value> struct SmallMultimem;
 template <> struct SmallMultimem<__half> {
     using Kind = vgpu::multimem::f16;
 };
@@ -115,41 +117,41 @@ template <> struct SmallMultimem<__nv_fp8_e4m3> {
 template <> struct SmallMultimem<__nv_fp8_e5m2> {
     using Kind = vgpu::multimem::e5m2;
 };
-template <typename T> NCCL_DEVICE_INLINE T loadSmallMultimem(T const *from)
+template <typename Value> NCCL_DEVICE_INLINE Value loadSmallMultimem(Value const *from)
 {
-    using Kind = typename SmallMultimem<T>::Kind;
+    using Kind = typename SmallMultimem<Value>::Kind;
     typename Kind::storage bits[1];
     vgpu::multimem::load_reduce<Kind, 1, vgpu::multimem::operation::add>(bits, from);
-    T value;
+    Value value;
     memcpy(&value, bits, sizeof value);
     return value;
 }
-template <typename T> NCCL_DEVICE_INLINE void storeSmallMultimem(T *to, T value)
+template <typename Value> NCCL_DEVICE_INLINE void storeSmallMultimem(Value *to, Value value)
 {
     vgpu::multimem::store(to, value);
 }
 #else
-template <typename T> NCCL_DEVICE_INLINE T loadSmallMultimem(T const *from)
+template <typename Value> NCCL_DEVICE_INLINE Value loadSmallMultimem(Value const *from)
 {
-    constexpr int perWord = 4 / (int)sizeof(T);
+    constexpr int perWord = 4 / (int)sizeof(Value);
     uintptr_t address = (uintptr_t)from;
-    tuttiVector<T, perWord> word =
-        tuttiMultimemLoadSum(reinterpret_cast<tuttiVector<T, perWord> const *>(address & ~3ull));
+    tuttiVector<Value, perWord> word = tuttiMultimemLoadSum(
+        reinterpret_cast<tuttiVector<Value, perWord> const *>(address & ~3ull));
     uint32_t bits;
     memcpy(&bits, &word, 4);
     bits >>= (address & 3) * 8;
-    T value;
+    Value value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
-template <typename T> NCCL_DEVICE_INLINE void storeSmallMultimem(T *to, T value)
+template <typename Value> NCCL_DEVICE_INLINE void storeSmallMultimem(Value *to, Value value)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
     uintptr_t address = (uintptr_t)to;
     unsigned int shift = (unsigned int)(address & 3) * 8;
     uint32_t bits = 0;
     memcpy(&bits, &value, sizeof value);
-    uint32_t mask = ((1u << (8 * sizeof(T) % 32)) - 1) << shift;
+    uint32_t mask = ((1u << (8 * sizeof(Value) % 32)) - 1) << shift;
     asm volatile("multimem.red.relaxed.sys.global.and.b32 [%0], %1;"
                  :
                  : "l"(address & ~3ull), "r"(~mask)
@@ -166,22 +168,24 @@ template <typename T> NCCL_DEVICE_INLINE void storeSmallMultimem(T *to, T value)
 #endif
 
 template <> struct Access<true> {
-    template <typename T, int n> static NCCL_DEVICE_INLINE void load(T (&value)[n], T const *from)
+    template <typename Value, int n>
+    static NCCL_DEVICE_INLINE void load(Value (&value)[n], Value const *from)
     {
-        if NCCL_IF_CONSTEXPR (n * sizeof(T) < 4) {
+        if NCCL_IF_CONSTEXPR (n * sizeof(Value) < 4) {
             value[0] = loadSmallMultimem(from);
         } else {
-            tuttiVector<T, n> sum =
-                tuttiMultimemLoadSum(reinterpret_cast<tuttiVector<T, n> const *>(from));
+            tuttiVector<Value, n> sum =
+                tuttiMultimemLoadSum(reinterpret_cast<tuttiVector<Value, n> const *>(from));
             memcpy(value, &sum, sizeof value);
         }
     }
-    template <typename T, int n> static NCCL_DEVICE_INLINE void store(T *to, T const (&value)[n])
+    template <typename Value, int n>
+    static NCCL_DEVICE_INLINE void store(Value *to, Value const (&value)[n])
     {
-        if NCCL_IF_CONSTEXPR (n * sizeof(T) < 4) {
+        if NCCL_IF_CONSTEXPR (n * sizeof(Value) < 4) {
             storeSmallMultimem(to, value[0]);
         } else {
-            using Word = typename AccessWord<n *(int)sizeof(T)>::Type;
+            using Word = typename AccessWord<n *(int)sizeof(Value)>::Type;
             Word word;
             memcpy(&word, value, sizeof word);
             tuttiMultimemStore(reinterpret_cast<Word *>(to), word);
@@ -191,16 +195,16 @@ template <> struct Access<true> {
 
 // ---- One call ----------------------------------------------------------------------------------
 
-template <typename T, bool srcMultimem, bool dstMultimem, typename Coop, typename Source,
+template <typename Value, bool srcMultimem, bool dstMultimem, typename Coop, typename Source,
           typename Target, typename Red>
 struct ReduceCopyCall {
-    using Element = T;
+    using Element = Value;
     using Operator = Red;
     using Load = Access<srcMultimem>;
     using Store = Access<dstMultimem>;
     static constexpr bool hasOneSource = Source::isOne;
     // Words of 4 bytes at the ends of what is moved in larger packs.
-    static constexpr bool hasWordEdges = sizeof(T) < 4 && (srcMultimem || dstMultimem);
+    static constexpr bool hasWordEdges = sizeof(Value) < 4 && (srcMultimem || dstMultimem);
 
     Coop coop;
     Source source;
@@ -217,15 +221,16 @@ template <typename Call> struct PartialResult<Call, true> {
 };
 
 // sum = value, or sum + value by the call's operator.
-template <bool isSingle, typename Call, typename T, typename Sum, int n>
-NCCL_DEVICE_INLINE void addPack(Call const &call, Sum (&sum)[n], T const (&value)[n], bool isFirst)
+template <bool isSingle, typename Call, typename Value, typename Sum, int n>
+NCCL_DEVICE_INLINE void addPack(Call const &call, Sum (&sum)[n], Value const (&value)[n],
+                                bool isFirst)
 {
     if (isSingle || isFirst) {
-        ArrayConversion<Sum, T>::run(sum, value);
+        ArrayConversion<Sum, Value>::run(sum, value);
     } else if NCCL_IF_CONSTEXPR (!isSingle) {
         Sum wide[n];
-        ArrayConversion<Sum, T>::run(wide, value);
-        ArrayAccumulation<typename Call::Operator, T>::run(call.red, sum, wide);
+        ArrayConversion<Sum, Value>::run(wide, value);
+        ArrayAccumulation<typename Call::Operator, Value>::run(call.red, sum, wide);
     }
 }
 
@@ -234,17 +239,17 @@ NCCL_DEVICE_INLINE void addPack(Call const &call, Sum (&sum)[n], T const (&value
 template <bool isSingle, int n, int packs, int batch, typename Call>
 NCCL_DEVICE_INLINE void reducePacks(Call const &call, size_t first, size_t distance)
 {
-    using T = typename Call::Element;
+    using Value = typename Call::Element;
     using Sum = typename PartialResult<Call, isSingle>::Type;
     const int sources = isSingle ? 1 : call.source.count();
     Sum sum[packs][n] = {};
     int s = 0;
     do { // there is at least one source
-        T value[batch][packs][n];
+        Value value[batch][packs][n];
 #pragma unroll
         for (int b = 0; b < batch; b++) {
             if (b == 0 || s + b < sources) {
-                T const *from = call.source(s + b) + first;
+                Value const *from = call.source(s + b) + first;
 #pragma unroll
                 for (int p = 0; p < packs; p++) {
                     Call::Load::load(value[b][p], from + p * distance);
@@ -262,13 +267,13 @@ NCCL_DEVICE_INLINE void reducePacks(Call const &call, size_t first, size_t dista
         }
         s += batch;
     } while (s < sources);
-    T result[packs][n];
+    Value result[packs][n];
 #pragma unroll
     for (int p = 0; p < packs; p++) {
-        ArrayConversion<T, Sum>::run(result[p], sum[p]);
+        ArrayConversion<Value, Sum>::run(result[p], sum[p]);
     }
     for (int d = 0; d < call.target.count(); d++) {
-        T *to = call.target(d) + first;
+        Value *to = call.target(d) + first;
 #pragma unroll
         for (int p = 0; p < packs; p++) {
             Call::Store::store(to + p * distance, result[p]);
@@ -334,10 +339,10 @@ NCCL_DEVICE_INLINE void reduceBulk(Call const &call, size_t begin, size_t end)
 }
 
 // Elements from an address to the next one that is aligned to `bytes`, at most `count`.
-template <typename T>
+template <typename Value>
 NCCL_DEVICE_INLINE size_t elementsUpTo(uintptr_t address, int bytes, size_t count)
 {
-    size_t elements = (size_t)(-address & (uintptr_t)(bytes - 1)) / sizeof(T);
+    size_t elements = (size_t)(-address & (uintptr_t)(bytes - 1)) / sizeof(Value);
     return elements < count ? elements : count;
 }
 
@@ -345,10 +350,10 @@ NCCL_DEVICE_INLINE size_t elementsUpTo(uintptr_t address, int bytes, size_t coun
 template <bool hasWords, typename Call>
 NCCL_DEVICE_INLINE void reduceEdge(Call const &call, uintptr_t base, size_t begin, size_t end)
 {
-    using T = typename Call::Element;
+    using Value = typename Call::Element;
     if NCCL_IF_CONSTEXPR (hasWords) {
-        constexpr int perWord = 4 / (int)sizeof(T);
-        size_t word = begin + elementsUpTo<T>(base + begin * sizeof(T), 4, end - begin);
+        constexpr int perWord = 4 / (int)sizeof(Value);
+        size_t word = begin + elementsUpTo<Value>(base + begin * sizeof(Value), 4, end - begin);
         size_t after = word + roundDown(end - word, (size_t)perWord);
         reduceFew<1>(call, begin, word);
         reduceFew<perWord>(call, word, after);
@@ -362,10 +367,10 @@ NCCL_DEVICE_INLINE void reduceEdge(Call const &call, uintptr_t base, size_t begi
 template <int bytes, int unroll, typename Call>
 NCCL_DEVICE_INLINE void reduceAligned(Call const &call, uintptr_t base, size_t count)
 {
-    using T = typename Call::Element;
-    constexpr int n = bytes / (int)sizeof(T);
+    using Value = typename Call::Element;
+    constexpr int n = bytes / (int)sizeof(Value);
     constexpr int packs = unroll / n < 1 ? 1 : unroll / n > 16 ? 16 : unroll / n;
-    size_t begin = elementsUpTo<T>(base, bytes, count);
+    size_t begin = elementsUpTo<Value>(base, bytes, count);
     size_t end = begin + roundDown(count - begin, (size_t)n);
     constexpr bool hasWords = bytes > 4 && Call::hasWordEdges;
     reduceBulk<n, packs>(call, begin, end);
@@ -380,15 +385,15 @@ NCCL_DEVICE_INLINE void reduceAligned(Call const &call, uintptr_t base, size_t c
 template <int unroll, typename Call>
 NCCL_DEVICE_INLINE void reduceInPacks(Call const &call, size_t count)
 {
-    using T = typename Call::Element;
+    using Value = typename Call::Element;
     uintptr_t base = (uintptr_t)call.source(0);
     uintptr_t differences = call.source.differences(base) | call.target.differences(base);
     if (differences % 16 == 0) {
         reduceAligned<16, unroll>(call, base, count);
-    } else if (sizeof(T) < 4 && differences % 4 == 0) {
-        reduceAligned<sizeof(T) < 4 ? 4 : (int)sizeof(T), unroll>(call, base, count);
+    } else if (sizeof(Value) < 4 && differences % 4 == 0) {
+        reduceAligned<sizeof(Value) < 4 ? 4 : (int)sizeof(Value), unroll>(call, base, count);
     } else {
-        reduceAligned<(int)sizeof(T), unroll>(call, base, count);
+        reduceAligned<(int)sizeof(Value), unroll>(call, base, count);
     }
 }
 
@@ -408,9 +413,10 @@ template <> struct RawElement<1> {
 template <> struct RawElement<8> {
     using Type = uint64_t;
 };
-template <typename T> NCCL_DEVICE_INLINE void copyElements(T *to, T const *from, int count)
+template <typename Value>
+NCCL_DEVICE_INLINE void copyElements(Value *to, Value const *from, int count)
 {
-    using Raw = typename RawElement<(int)sizeof(T)>::Type;
+    using Raw = typename RawElement<(int)sizeof(Value)>::Type;
     Raw *rawTo = reinterpret_cast<Raw *>(to);
     Raw const *rawFrom = reinterpret_cast<Raw const *>(from);
     TUTTI_REDUCE_COPY_VECTORISED
@@ -420,30 +426,30 @@ template <typename T> NCCL_DEVICE_INLINE void copyElements(T *to, T const *from,
 }
 
 // result = elements [first, first + count), at most `most`, of all sources reduced.
-template <bool isSingle, int most, typename Call, typename T>
-NCCL_DEVICE_INLINE void reduceRun(Call const &call, T (&result)[most], size_t first, int count)
+template <bool isSingle, int most, typename Call, typename Value>
+NCCL_DEVICE_INLINE void reduceRun(Call const &call, Value (&result)[most], size_t first, int count)
 {
     if NCCL_IF_CONSTEXPR (isSingle) {
         copyElements(result, call.source(0) + first, count);
     } else {
-        using Steps = Accumulation<typename Call::Operator, T>;
+        using Steps = Accumulation<typename Call::Operator, Value>;
         using Sum = typename Steps::Type;
         Sum sum[most];
-        T const *from = call.source(0) + first;
+        Value const *from = call.source(0) + first;
         TUTTI_REDUCE_COPY_VECTORISED
         for (int i = 0; i < count; i++) {
-            sum[i] = Conversion<Sum, T>::of(from[i]);
+            sum[i] = Conversion<Sum, Value>::of(from[i]);
         }
         for (int s = 1; s < call.source.count(); s++) {
             from = call.source(s) + first;
             TUTTI_REDUCE_COPY_VECTORISED
             for (int i = 0; i < count; i++) {
-                sum[i] = Steps::step(call.red, sum[i], Conversion<Sum, T>::of(from[i]));
+                sum[i] = Steps::step(call.red, sum[i], Conversion<Sum, Value>::of(from[i]));
             }
         }
         TUTTI_REDUCE_COPY_VECTORISED
         for (int i = 0; i < count; i++) {
-            result[i] = Conversion<T, Sum>::of(sum[i]);
+            result[i] = Conversion<Value, Sum>::of(sum[i]);
         }
     }
 }
@@ -481,7 +487,7 @@ NCCL_DEVICE_INLINE void reduceRuns(Call const &call, size_t count)
 template <typename Call, typename IntCount>
 __device__ inline void checkReduceCopy(Call const &call, IntCount count)
 {
-    using T = typename Call::Element;
+    using Value = typename Call::Element;
     if (count < 0) {
         vgpu_fault(cudaErrorInvalidValue,
                    "reduction or copy of %lld elements: the count must be 0 or more",
@@ -498,31 +504,31 @@ __device__ inline void checkReduceCopy(Call const &call, IntCount count)
     }
     uintptr_t base = (uintptr_t)call.source(0);
     uintptr_t bits = call.source.differences(base) | call.target.differences(base) | base;
-    if (bits % sizeof(T) != 0) {
+    if (bits % sizeof(Value) != 0) {
         vgpu_fault(cudaErrorMisalignedAddress,
                    "reduction or copy: elements of %zu bytes, but not all addresses (the first "
                    "source's is %p) are multiples of that",
-                   sizeof(T), (void *)base);
+                   sizeof(Value), (void *)base);
     }
 }
 #endif
 
-template <typename T, bool srcMultimem, bool dstMultimem, int unroll, typename Coop,
+template <typename Value, bool srcMultimem, bool dstMultimem, int unroll, typename Coop,
           typename Source, typename Target, typename Red, typename IntCount>
 TUTTI_REDUCE_COPY_FUNCTION void reduceCopy(Coop coop, Source source, Target target, Red const &red,
                                            IntCount count)
 {
     static_assert(std::is_integral<IntCount>::value, "the count is an integer");
-    static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0,
+    static_assert(sizeof(Value) <= 16 && (sizeof(Value) & (sizeof(Value) - 1)) == 0,
                   "elements have 1, 2, 4, 8 or 16 bytes");
     static_assert(unroll > 0, "UNROLL is the number of elements in flight, at least 1");
-    using Call = ReduceCopyCall<T, srcMultimem, dstMultimem, Coop, Source, Target, Red>;
+    using Call = ReduceCopyCall<Value, srcMultimem, dstMultimem, Coop, Source, Target, Red>;
     Call call = {coop, source, target, red};
     if NCCL_IF_CONSTEXPR (srcMultimem) {
-        checkMultimemSource<T>();
+        checkMultimemSource<Value>();
     }
     if NCCL_IF_CONSTEXPR (srcMultimem || dstMultimem) {
-        checkMultimem<T>();
+        checkMultimem<Value>();
     }
 #if NCCL_DEVICE_CHECKED
     if (coop.thread_rank() == 0) {

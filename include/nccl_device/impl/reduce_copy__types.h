@@ -24,8 +24,8 @@ namespace utility
 
 // Rounds to nearest; fp8 saturates.
 template <typename To, typename From> struct Conversion;
-template <typename T> struct Conversion<T, T> {
-    static NCCL_DEVICE_INLINE T of(T value)
+template <typename Value> struct Conversion<Value, Value> {
+    static NCCL_DEVICE_INLINE Value of(Value value)
     {
         return value;
     }
@@ -86,11 +86,11 @@ template <> struct Conversion<__nv_fp8_e5m2, __half> {
 // ---- The sum and other operators --------------------------------------------------------------
 
 // Integers wrap.
-template <typename T> NCCL_DEVICE_INLINE T addValues(T a, T b)
+template <typename Value> NCCL_DEVICE_INLINE Value addValues(Value a, Value b)
 {
-    if NCCL_IF_CONSTEXPR (std::is_integral<T>::value) {
+    if NCCL_IF_CONSTEXPR (std::is_integral<Value>::value) {
         using Wide = unsigned long long;
-        return static_cast<T>(static_cast<Wide>(a) + static_cast<Wide>(b));
+        return static_cast<Value>(static_cast<Wide>(a) + static_cast<Wide>(b));
     } else {
         return a + b;
     }
@@ -116,25 +116,26 @@ NCCL_DEVICE_INLINE __nv_fp8_e5m2 addValues(__nv_fp8_e5m2 a, __nv_fp8_e5m2 b)
 
 // The operator that the functions with "Sum" in their names use, and an example of one: it has the
 // element's type as EltType and combines two values of it.
-template <typename T> struct OpSum {
-    using EltType = T;
-    NCCL_DEVICE_INLINE T operator()(T const &a, T const &b) const
+template <typename Value> struct OpSum {
+    using EltType = Value;
+    NCCL_DEVICE_INLINE Value operator()(Value const &a, Value const &b) const
     {
         return addValues(a, b);
     }
 };
 
-// How operator Red is applied to elements of type T: the type of the partial results, and one step.
-template <typename Red, typename T> struct Accumulation {
-    using Type = T;
-    static NCCL_DEVICE_INLINE T step(Red const &red, T const &sum, T const &value)
+// How operator Red is applied to elements of type Value: the type of the partial results, and one
+// step.
+template <typename Red, typename Value> struct Accumulation {
+    using Type = Value;
+    static NCCL_DEVICE_INLINE Value step(Red const &red, Value const &sum, Value const &value)
     {
         return red(sum, value);
     }
 };
-template <typename Wide, typename T> struct WideSum {
+template <typename Wide, typename Value> struct WideSum {
     using Type = Wide;
-    static NCCL_DEVICE_INLINE Wide step(OpSum<T> const &, Wide sum, Wide value)
+    static NCCL_DEVICE_INLINE Wide step(OpSum<Value> const &, Wide sum, Wide value)
     {
         return addValues(sum, value);
     }
@@ -200,19 +201,20 @@ template <> struct ArrayConversion<__nv_fp8_e5m2, __half> : Fp8Arrays<__nv_fp8_e
 };
 
 // sum[i] = red(sum[i], value[i]).
-template <typename Red, typename T> struct ArrayAccumulation {
+template <typename Red, typename Value> struct ArrayAccumulation {
     template <typename Sum, int n>
     static NCCL_DEVICE_INLINE void run(Red const &red, Sum (&sum)[n], Sum const (&value)[n])
     {
 #pragma unroll
         for (int i = 0; i < n; i++) {
-            sum[i] = Accumulation<Red, T>::step(red, sum[i], value[i]);
+            sum[i] = Accumulation<Red, Value>::step(red, sum[i], value[i]);
         }
     }
 };
-template <typename T> struct PairSums {
+template <typename Value> struct PairSums {
     template <int n>
-    static NCCL_DEVICE_INLINE void run(OpSum<T> const &, __half (&sum)[n], __half const (&value)[n])
+    static NCCL_DEVICE_INLINE void run(OpSum<Value> const &, __half (&sum)[n],
+                                       __half const (&value)[n])
     {
 #pragma unroll
         for (int i = 0; i + 1 < n; i += 2) {
@@ -233,17 +235,18 @@ template <>
 struct ArrayAccumulation<OpSum<__nv_fp8_e5m2>, __nv_fp8_e5m2> : PairSums<__nv_fp8_e5m2> {
 };
 // Integers of 8 and 16 bits: four and two in a word.
-template <typename T> struct WordSums {
+template <typename Value> struct WordSums {
     template <int n>
-    static NCCL_DEVICE_INLINE void run(OpSum<T> const &, T (&sum)[n], T const (&value)[n])
+    static NCCL_DEVICE_INLINE void run(OpSum<Value> const &, Value (&sum)[n],
+                                       Value const (&value)[n])
     {
-        constexpr int perWord = 4 / (int)sizeof(T);
+        constexpr int perWord = 4 / (int)sizeof(Value);
 #pragma unroll
         for (int i = 0; i + perWord <= n; i += perWord) {
             unsigned int a, b;
             memcpy(&a, sum + i, 4);
             memcpy(&b, value + i, 4);
-            a = sizeof(T) == 1 ? __vadd4(a, b) : __vadd2(a, b);
+            a = sizeof(Value) == 1 ? __vadd4(a, b) : __vadd2(a, b);
             memcpy(sum + i, &a, 4);
         }
 #pragma unroll
@@ -268,7 +271,7 @@ template <> struct ArrayAccumulation<OpSum<uint16_t>, uint16_t> : WordSums<uint1
 // Each has count(), operator()(i), the address of array i, and differences(base): bits 0 to 3 are
 // those in which the address of any array differs from `base`. isOne: the type says count() is 1.
 
-// As the caller's function says. Pointer: T * or T const *.
+// As the caller's function says. Pointer: Value * or Value const *.
 template <typename Pointer, typename Function> struct FunctionArrays {
     static constexpr bool isOne = false;
     Function function;
@@ -337,26 +340,26 @@ NCCL_DEVICE_INLINE FunctionArrays<Pointer, Function> functionArrays(Function fun
 {
     return FunctionArrays<Pointer, Function>{function, number};
 }
-template <typename T> NCCL_DEVICE_INLINE OneArray<T *> oneArray(T *only)
+template <typename Value> NCCL_DEVICE_INLINE OneArray<Value *> oneArray(Value *only)
 {
-    return OneArray<T *>{only};
+    return OneArray<Value *>{only};
 }
-template <typename T>
-NCCL_DEVICE_INLINE StridedArrays<T *> stridedArrays(T *first, size_t elements, int number)
+template <typename Value>
+NCCL_DEVICE_INLINE StridedArrays<Value *> stridedArrays(Value *first, size_t elements, int number)
 {
-    return StridedArrays<T *>{first, elements * sizeof(T), number};
+    return StridedArrays<Value *>{first, elements * sizeof(Value), number};
 }
 
 // The team's copies of a window's elements. On virtual devices both ends are checked against the
 // window, for the first and the last member, before anything is touched.
-template <typename T, typename IntCount>
-NCCL_DEVICE_INLINE StridedArrays<T *> memberArrays(ncclSymPtr<T> place, ncclTeam team,
-                                                   IntCount count)
+template <typename Value, typename IntCount>
+NCCL_DEVICE_INLINE StridedArrays<Value *> memberArrays(ncclSymPtr<Value> place, ncclTeam team,
+                                                       IntCount count)
 {
     if (team.nRanks < 1) {
-        return StridedArrays<T *>{nullptr, 0, team.nRanks};
+        return StridedArrays<Value *>{nullptr, 0, team.nRanks};
     }
-    T *first = place.peerPtr(team, 0);
+    Value *first = place.peerPtr(team, 0);
     size_t distance = 0;
     if (team.nRanks > 1) {
         distance = (uintptr_t)place.peerPtr(team, 1) - (uintptr_t)first;
@@ -368,13 +371,13 @@ NCCL_DEVICE_INLINE StridedArrays<T *> memberArrays(ncclSymPtr<T> place, ncclTeam
 #else
     (void)count;
 #endif
-    return StridedArrays<T *>{first, distance, team.nRanks};
+    return StridedArrays<Value *>{first, distance, team.nRanks};
 }
 
 // All members' copies at once.
-template <typename T, typename IntCount>
-NCCL_DEVICE_INLINE OneArray<T *> multimemArray(ncclSymPtr<T> place, ncclMultimemHandle multimem,
-                                               IntCount count)
+template <typename Value, typename IntCount>
+NCCL_DEVICE_INLINE OneArray<Value *> multimemArray(ncclSymPtr<Value> place,
+                                                   ncclMultimemHandle multimem, IntCount count)
 {
 #if NCCL_DEVICE_CHECKED
     if (count > 0) {
@@ -383,7 +386,7 @@ NCCL_DEVICE_INLINE OneArray<T *> multimemArray(ncclSymPtr<T> place, ncclMultimem
 #else
     (void)count;
 #endif
-    return OneArray<T *>{place.multimemPtr(multimem)};
+    return OneArray<Value *>{place.multimemPtr(multimem)};
 }
 
 } // namespace utility

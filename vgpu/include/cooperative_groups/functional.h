@@ -9,12 +9,12 @@ extern "C++" {
 namespace cooperative_groups
 {
 
-// Also called with arguments of another type than T, in that type.
+// Also called with arguments of another type than Value, in that type.
 #define VGPU_GROUP_OPERATION(name, expression)                                                     \
-    template <class T = void> struct name {                                                        \
-        template <class U> U operator()(const U &a, const U &b) const                              \
+    template <class Value = void> struct name {                                                    \
+        template <class Other> Other operator()(const Other &a, const Other &b) const              \
         {                                                                                          \
-            return static_cast<U>(expression);                                                     \
+            return static_cast<Other>(expression);                                                 \
         }                                                                                          \
     };
 VGPU_GROUP_OPERATION(plus, a + b)
@@ -29,15 +29,15 @@ namespace vgpu_detail
 {
 // *destination = combine(*destination, value), atomically; the old value. Destination: cuda::atomic
 // or cuda::atomic_ref.
-template <class Destination, class T, class F>
-inline T atomic_combine(Destination &destination, const T &value, F &combine)
+template <class Destination, class Value, class Function>
+inline Value atomic_combine(Destination &destination, const Value &value, Function &combine)
 {
     typedef typename std::decay<decltype(destination.load())>::type held;
     held old = destination.load();
     while (!destination.compare_exchange_weak(
-        old, static_cast<held>(combine(static_cast<T>(old), value)))) {
+        old, static_cast<held>(combine(static_cast<Value>(old), value)))) {
     }
-    return static_cast<T>(old);
+    return static_cast<Value>(old);
 }
 } // namespace vgpu_detail
 

@@ -20,14 +20,14 @@ inline void memcpy_async(const Group &group, To *to, const From *from, const Siz
                static_cast<size_t>(bytes));
 }
 // Room for to_count elements, and from_count of them: the smaller number is copied.
-template <class Group, class T, class ToSize, class FromSize>
-inline void memcpy_async(const Group &group, T *to, const ToSize &to_count, const T *from,
+template <class Group, class Value, class ToSize, class FromSize>
+inline void memcpy_async(const Group &group, Value *to, const ToSize &to_count, const Value *from,
                          const FromSize &from_count)
 {
     size_t room = static_cast<size_t>(to_count), have = static_cast<size_t>(from_count);
     if (group.thread_rank() == 0)
         memcpy(static_cast<void *>(to), static_cast<const void *>(from),
-               (room < have ? room : have) * sizeof(T));
+               (room < have ? room : have) * sizeof(Value));
 }
 
 // All copies of the group are done, or all but the last Stages.

@@ -12,15 +12,16 @@ extern "C++" {
 namespace cooperative_groups
 {
 
-template <class Group, class V, class F>
-inline typename std::decay<V>::type reduce(const Group &group, V &&value, F &&combine)
+template <class Group, class Vector, class Function>
+inline typename std::decay<Vector>::type reduce(const Group &group, Vector &&value,
+                                                Function &&combine)
 {
-    typedef typename std::decay<V>::type T;
-    vgpu_detail::gathered<T> values(group.mask(), value);
+    typedef typename std::decay<Vector>::type Value;
+    vgpu_detail::gathered<Value> values(group.mask(), value);
     for (unsigned distance = 1; distance < values.count; distance *= 2) {
         for (unsigned i = 0; i + distance < values.count; i += 2 * distance) {
-            T sum = combine(values[i], values[i + distance]);
-            memcpy(values.slot[i].byte, static_cast<const void *>(&sum), sizeof(T));
+            Value sum = combine(values[i], values[i + distance]);
+            memcpy(values.slot[i].byte, static_cast<const void *>(&sum), sizeof(Value));
         }
     }
     return values[0];
@@ -28,16 +29,17 @@ inline typename std::decay<V>::type reduce(const Group &group, V &&value, F &&co
 
 // Combines the group's result with an atomic object, or stores it there; the group's first thread
 // does. Complete when the call returns.
-template <class Group, class Destination, class V, class F>
-inline void reduce_update_async(const Group &group, Destination &destination, V &&value,
-                                F &&combine)
+template <class Group, class Destination, class Vector, class Function>
+inline void reduce_update_async(const Group &group, Destination &destination, Vector &&value,
+                                Function &&combine)
 {
     auto result = reduce(group, value, combine);
     if (group.thread_rank() == 0)
         vgpu_detail::atomic_combine(destination, result, combine);
 }
-template <class Group, class Destination, class V, class F>
-inline void reduce_store_async(const Group &group, Destination &destination, V &&value, F &&combine)
+template <class Group, class Destination, class Vector, class Function>
+inline void reduce_store_async(const Group &group, Destination &destination, Vector &&value,
+                               Function &&combine)
 {
     auto result = reduce(group, value, combine);
     if (group.thread_rank() == 0)

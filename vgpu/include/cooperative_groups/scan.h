@@ -11,35 +11,37 @@ extern "C++" {
 namespace cooperative_groups
 {
 
-template <class Group, class V, class F>
-inline typename std::decay<V>::type inclusive_scan(const Group &group, V &&value, F &&combine)
+template <class Group, class Vector, class Function>
+inline typename std::decay<Vector>::type inclusive_scan(const Group &group, Vector &&value,
+                                                        Function &&combine)
 {
-    typedef typename std::decay<V>::type T;
-    vgpu_detail::gathered<T> values(group.mask(), value);
-    T sum = values[0];
+    typedef typename std::decay<Vector>::type Value;
+    vgpu_detail::gathered<Value> values(group.mask(), value);
+    Value sum = values[0];
     for (unsigned i = 1; i <= values.own; i++)
         sum = combine(sum, values[i]);
     return sum;
 }
-template <class Group, class V>
-inline typename std::decay<V>::type inclusive_scan(const Group &group, V &&value)
+template <class Group, class Vector>
+inline typename std::decay<Vector>::type inclusive_scan(const Group &group, Vector &&value)
 {
     return inclusive_scan(group, value, plus<>());
 }
 
-// The first thread gets T().
-template <class Group, class V, class F>
-inline typename std::decay<V>::type exclusive_scan(const Group &group, V &&value, F &&combine)
+// The first thread gets Value().
+template <class Group, class Vector, class Function>
+inline typename std::decay<Vector>::type exclusive_scan(const Group &group, Vector &&value,
+                                                        Function &&combine)
 {
-    typedef typename std::decay<V>::type T;
-    vgpu_detail::gathered<T> values(group.mask(), value);
-    T sum = T();
+    typedef typename std::decay<Vector>::type Value;
+    vgpu_detail::gathered<Value> values(group.mask(), value);
+    Value sum = Value();
     for (unsigned i = 0; i < values.own; i++)
         sum = i == 0 ? values[0] : combine(sum, values[i]);
     return sum;
 }
-template <class Group, class V>
-inline typename std::decay<V>::type exclusive_scan(const Group &group, V &&value)
+template <class Group, class Vector>
+inline typename std::decay<Vector>::type exclusive_scan(const Group &group, Vector &&value)
 {
     return exclusive_scan(group, value, plus<>());
 }
@@ -47,11 +49,11 @@ inline typename std::decay<V>::type exclusive_scan(const Group &group, V &&value
 namespace vgpu_detail
 {
 // What the atomic object held before the group's values were combined with it. By the last thread.
-template <class Group, class Destination, class T, class F>
-inline T update_by_last(const Group &group, Destination &destination, const T &inclusive,
-                        F &combine)
+template <class Group, class Destination, class Value, class Function>
+inline Value update_by_last(const Group &group, Destination &destination, const Value &inclusive,
+                            Function &combine)
 {
-    T old = T();
+    Value old = Value();
     unsigned last = group.num_threads() - 1;
     if (group.thread_rank() == last)
         old = atomic_combine(destination, inclusive, combine);
@@ -60,32 +62,34 @@ inline T update_by_last(const Group &group, Destination &destination, const T &i
 } // namespace vgpu_detail
 
 // The scan goes on from an atomic object's value, to which all the group's values are added.
-template <class Group, class Destination, class V, class F>
-inline typename std::decay<V>::type
-inclusive_scan_update(const Group &group, Destination &&destination, V &&value, F &&combine)
+template <class Group, class Destination, class Vector, class Function>
+inline typename std::decay<Vector>::type inclusive_scan_update(const Group &group,
+                                                               Destination &&destination,
+                                                               Vector &&value, Function &&combine)
 {
     auto own = inclusive_scan(group, value, combine);
     auto before = vgpu_detail::update_by_last(group, destination, own, combine);
     return combine(before, own);
 }
-template <class Group, class Destination, class V>
-inline typename std::decay<V>::type inclusive_scan_update(const Group &group,
-                                                          Destination &&destination, V &&value)
+template <class Group, class Destination, class Vector>
+inline typename std::decay<Vector>::type
+inclusive_scan_update(const Group &group, Destination &&destination, Vector &&value)
 {
     return inclusive_scan_update(group, destination, value, plus<>());
 }
-template <class Group, class Destination, class V, class F>
-inline typename std::decay<V>::type
-exclusive_scan_update(const Group &group, Destination &&destination, V &&value, F &&combine)
+template <class Group, class Destination, class Vector, class Function>
+inline typename std::decay<Vector>::type exclusive_scan_update(const Group &group,
+                                                               Destination &&destination,
+                                                               Vector &&value, Function &&combine)
 {
     auto all = inclusive_scan(group, value, combine);
     auto before = vgpu_detail::update_by_last(group, destination, all, combine);
     auto own = exclusive_scan(group, value, combine);
     return group.thread_rank() == 0 ? before : combine(before, own);
 }
-template <class Group, class Destination, class V>
-inline typename std::decay<V>::type exclusive_scan_update(const Group &group,
-                                                          Destination &&destination, V &&value)
+template <class Group, class Destination, class Vector>
+inline typename std::decay<Vector>::type
+exclusive_scan_update(const Group &group, Destination &&destination, Vector &&value)
 {
     return exclusive_scan_update(group, destination, value, plus<>());
 }

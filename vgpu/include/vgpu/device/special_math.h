@@ -101,36 +101,36 @@ inline double bessel_i(int order, double x)
 }
 
 // The square root of a sum of squares, or its reciprocal. An infinite component counts more than a
-// NaN. T: float or double; sums in a type of greater range.
-template <class T> struct euclid {
+// NaN. Value: float or double; sums in a type of greater range.
+template <class Value> struct euclid {
     long double sum = 0;
     bool infinite = false;
-    void add(T x)
+    void add(Value x)
     {
         infinite |= std::isinf(x);
         sum += static_cast<long double>(x) * x;
     }
-    T norm() const
+    Value norm() const
     {
-        return infinite ? static_cast<T>(HUGE_VAL) : static_cast<T>(std::sqrt(sum));
+        return infinite ? static_cast<Value>(HUGE_VAL) : static_cast<Value>(std::sqrt(sum));
     }
-    T reciprocal() const
+    Value reciprocal() const
     {
-        return infinite ? T(0) : static_cast<T>(1.0L / std::sqrt(sum));
+        return infinite ? Value(0) : static_cast<Value>(1.0L / std::sqrt(sum));
     }
 };
 
-template <class T, class... More> inline euclid<T> euclid_of(T first, More... more)
+template <class Value, class... More> inline euclid<Value> euclid_of(Value first, More... more)
 {
-    euclid<T> e;
-    const T all[] = {first, more...};
-    for (T x : all)
+    euclid<Value> e;
+    const Value all[] = {first, more...};
+    for (Value x : all)
         e.add(x);
     return e;
 }
-template <class T> inline euclid<T> euclid_of_array(int count, const T *values)
+template <class Value> inline euclid<Value> euclid_of_array(int count, const Value *values)
 {
-    euclid<T> e;
+    euclid<Value> e;
     for (int i = 0; i < count; i++)
         e.add(values[i]);
     return e;

@@ -14,26 +14,27 @@ extern "C++" {
 namespace vgpu
 {
 
-template <class T> inline T larger(T a, T b)
+template <class Value> inline Value larger(Value a, Value b)
 {
     return a < b ? b : a;
 }
-template <class T> inline T smaller(T a, T b)
+template <class Value> inline Value smaller(Value a, Value b)
 {
     return b < a ? b : a;
 }
-template <class T> inline T not_negative(T a)
+template <class Value> inline Value not_negative(Value a)
 {
-    return a < T(0) ? T(0) : a;
+    return a < Value(0) ? Value(0) : a;
 }
-// The sum in T's width.
-template <class T> inline T wrapped_sum(T a, T b)
+// The sum in Value's width.
+template <class Value> inline Value wrapped_sum(Value a, Value b)
 {
-    return static_cast<T>(static_cast<unsigned>(a) + static_cast<unsigned>(b));
+    return static_cast<Value>(static_cast<unsigned>(a) + static_cast<unsigned>(b));
 }
 
 // f on each 16-bit lane of three words; Lane: short or unsigned short.
-template <class Lane, class F> inline unsigned lanes3(unsigned a, unsigned b, unsigned c, F f)
+template <class Lane, class Function>
+inline unsigned lanes3(unsigned a, unsigned b, unsigned c, Function f)
 {
     unsigned low = static_cast<unsigned short>(
         f(static_cast<Lane>(a), static_cast<Lane>(b), static_cast<Lane>(c)));
@@ -48,22 +49,23 @@ template <class Lane, class F> inline unsigned lanes3(unsigned a, unsigned b, un
 #define VGPU_THREE(name, suffix, type, lane, expression)                                           \
     VGPU_FUNCTION type name##32##suffix(type a, type b, type c)                                    \
     {                                                                                              \
-        typedef type T;                                                                            \
+        typedef type Value;                                                                        \
         return expression;                                                                         \
     }                                                                                              \
     VGPU_FUNCTION unsigned name##16x2##suffix(unsigned x, unsigned y, unsigned z)                  \
     {                                                                                              \
-        typedef lane T;                                                                            \
-        return vgpu::lanes3<T>(x, y, z, [](T a, T b, T c) -> T { return expression; });            \
+        typedef lane Value;                                                                        \
+        return vgpu::lanes3<Value>(x, y, z,                                                        \
+                                   [](Value a, Value b, Value c) -> Value { return expression; }); \
     }
 #define VGPU_THREE_ALL(name, expression)                                                           \
     VGPU_THREE(name##_s, , int, short, (expression))                                               \
-    VGPU_THREE(name##_s, _relu, int, short, vgpu::not_negative<T>(expression))                     \
+    VGPU_THREE(name##_s, _relu, int, short, vgpu::not_negative<Value>(expression))                 \
     VGPU_THREE(name##_u, , unsigned, unsigned short, (expression))
-VGPU_THREE_ALL(__vimax3, vgpu::larger<T>(vgpu::larger<T>(a, b), c))
-VGPU_THREE_ALL(__vimin3, vgpu::smaller<T>(vgpu::smaller<T>(a, b), c))
-VGPU_THREE_ALL(__viaddmax, vgpu::larger<T>(vgpu::wrapped_sum<T>(a, b), c))
-VGPU_THREE_ALL(__viaddmin, vgpu::smaller<T>(vgpu::wrapped_sum<T>(a, b), c))
+VGPU_THREE_ALL(__vimax3, vgpu::larger<Value>(vgpu::larger<Value>(a, b), c))
+VGPU_THREE_ALL(__vimin3, vgpu::smaller<Value>(vgpu::smaller<Value>(a, b), c))
+VGPU_THREE_ALL(__viaddmax, vgpu::larger<Value>(vgpu::wrapped_sum<Value>(a, b), c))
+VGPU_THREE_ALL(__viaddmin, vgpu::smaller<Value>(vgpu::wrapped_sum<Value>(a, b), c))
 #undef VGPU_THREE_ALL
 #undef VGPU_THREE
 

@@ -13,19 +13,21 @@ extern "C++" {
 namespace vgpu
 {
 
-template <class T>
-using if_wide = typename std::enable_if<
-    sizeof(T) == 16 && alignof(T) >= 16 && std::is_trivially_copyable<T>::value, T>::type;
+template <class Value>
+using if_wide = typename std::enable_if<sizeof(Value) == 16 && alignof(Value) >= 16 &&
+                                            std::is_trivially_copyable<Value>::value,
+                                        Value>::type;
 
-template <class T> inline T compare_exchange_wide(T *address, T expected, const T &value)
+template <class Value>
+inline Value compare_exchange_wide(Value *address, Value expected, const Value &value)
 {
     bool stored = compare_exchange16(address, &expected, &value);
     poll(!stored || memcmp(&expected, &value, 16) == 0);
     return expected;
 }
-template <class T> inline T exchange_wide(T *address, const T &value)
+template <class Value> inline Value exchange_wide(Value *address, const Value &value)
 {
-    T old;
+    Value old;
     load16(address, &old, __ATOMIC_RELAXED);
     while (!compare_exchange16(address, &old, &value)) {
     }
@@ -36,11 +38,13 @@ template <class T> inline T exchange_wide(T *address, const T &value)
 } // namespace vgpu
 
 #define VGPU_ATOMIC_WIDE(scope)                                                                    \
-    template <class T> inline vgpu::if_wide<T> atomicCAS##scope(T *address, T expected, T value)   \
+    template <class Value>                                                                         \
+    inline vgpu::if_wide<Value> atomicCAS##scope(Value *address, Value expected, Value value)      \
     {                                                                                              \
         return vgpu::compare_exchange_wide(address, expected, value);                              \
     }                                                                                              \
-    template <class T> inline vgpu::if_wide<T> atomicExch##scope(T *address, T value)              \
+    template <class Value>                                                                         \
+    inline vgpu::if_wide<Value> atomicExch##scope(Value *address, Value value)                     \
     {                                                                                              \
         return vgpu::exchange_wide(address, value);                                                \
     }                                                                                              \

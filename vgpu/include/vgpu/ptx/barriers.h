@@ -24,7 +24,7 @@ inline mbarrier::word *barrier_at(char *address)
                    static_cast<void *>(address));
     return reinterpret_cast<mbarrier::word *>(address);
 }
-template <class N> inline void barrier_init(mbarrier::word *at, N count)
+template <class Bytes> inline void barrier_init(mbarrier::word *at, Bytes count)
 {
     mbarrier::init(at, get<u32>(count));
 }
@@ -32,39 +32,39 @@ inline void barrier_end(mbarrier::word *at)
 {
     __atomic_store_n(at, 0, __ATOMIC_RELAXED);
 }
-template <class N> inline void barrier_expect(mbarrier::word *at, N bytes)
+template <class Bytes> inline void barrier_expect(mbarrier::word *at, Bytes bytes)
 {
     (void)mbarrier::change(at, 0, 0, get<s32>(bytes));
 }
-template <class N> inline void barrier_complete(mbarrier::word *at, N bytes)
+template <class Bytes> inline void barrier_complete(mbarrier::word *at, Bytes bytes)
 {
     (void)mbarrier::change(at, 0, 0, -get<s32>(bytes));
 }
-template <class N> inline u64 arrive(mbarrier::word *at, N count)
+template <class Bytes> inline u64 arrive(mbarrier::word *at, Bytes count)
 {
     return mbarrier::change(at, get<u32>(count), 0, 0);
 }
-template <class N> inline u64 arrive_drop(mbarrier::word *at, N count)
+template <class Bytes> inline u64 arrive_drop(mbarrier::word *at, Bytes count)
 {
     return mbarrier::change(at, get<u32>(count), get<u32>(count), 0);
 }
-template <class N> inline u64 arrive_expect(mbarrier::word *at, N bytes)
+template <class Bytes> inline u64 arrive_expect(mbarrier::word *at, Bytes bytes)
 {
     return mbarrier::change(at, 1, 0, get<s32>(bytes));
 }
-template <class N> inline u64 arrive_drop_expect(mbarrier::word *at, N bytes)
+template <class Bytes> inline u64 arrive_drop_expect(mbarrier::word *at, Bytes bytes)
 {
     return mbarrier::change(at, 1, 1, get<s32>(bytes));
 }
-template <class N> inline bool is_over(const mbarrier::word *at, N state)
+template <class Bytes> inline bool is_over(const mbarrier::word *at, Bytes state)
 {
     return mbarrier::is_over(at, mbarrier::parity(get<u64>(state)));
 }
-template <class N> inline bool is_over_parity(const mbarrier::word *at, N parity)
+template <class Bytes> inline bool is_over_parity(const mbarrier::word *at, Bytes parity)
 {
     return mbarrier::is_over(at, get<u32>(parity));
 }
-template <class N> inline u32 pending_count(N state)
+template <class Bytes> inline u32 pending_count(Bytes state)
 {
     return mbarrier::pending(get<u64>(state));
 }
@@ -73,12 +73,12 @@ template <class N> inline u32 pending_count(N state)
 
 enum class reducing { add, min, max, inc, dec, bit_and, bit_or, bit_xor };
 
-template <class T, reducing r> struct reduce_one;
+template <class Value, reducing r> struct reduce_one;
 #define VGPU_PTX_REDUCE(name, function)                                                            \
-    template <class T> struct reduce_one<T, reducing::name> {                                      \
-        static void at(char *to, T value)                                                          \
+    template <class Value> struct reduce_one<Value, reducing::name> {                              \
+        static void at(char *to, Value value)                                                      \
         {                                                                                          \
-            (void)function<T, order::relaxed>(to, value);                                          \
+            (void)function<Value, order::relaxed>(to, value);                                      \
         }                                                                                          \
     };
 VGPU_PTX_REDUCE(add, atom_add)
@@ -91,12 +91,13 @@ VGPU_PTX_REDUCE(bit_or, atom_or)
 VGPU_PTX_REDUCE(bit_xor, atom_xor)
 #undef VGPU_PTX_REDUCE
 
-template <class T, reducing r, class N> inline void reduce_copy(char *to, const char *from, N bytes)
+template <class Value, reducing r, class Bytes>
+inline void reduce_copy(char *to, const char *from, Bytes bytes)
 {
-    for (u32 i = 0; i + sizeof(T) <= get<u32>(bytes); i += sizeof(T)) {
-        T value;
-        memcpy(static_cast<void *>(&value), from + i, sizeof(T));
-        reduce_one<T, r>::at(to + i, value);
+    for (u32 i = 0; i + sizeof(Value) <= get<u32>(bytes); i += sizeof(Value)) {
+        Value value;
+        memcpy(static_cast<void *>(&value), from + i, sizeof(Value));
+        reduce_one<Value, r>::at(to + i, value);
     }
 }
 
@@ -110,12 +111,12 @@ inline void cluster_wait()
 {
     __cluster_barrier_wait();
 }
-template <class A, class R> inline A map_shared(A address, R rank)
+template <class First, class Register> inline First map_shared(First address, Register rank)
 {
     (void)__cluster_map_shared_rank(nullptr, get<u32>(rank));
     return address;
 }
-template <class A> inline bool is_space(enum vgpu_space space, A address)
+template <class First> inline bool is_space(enum vgpu_space space, First address)
 {
     return vgpu_memory_space(reinterpret_cast<const void *>(get<u64>(address))) == space;
 }

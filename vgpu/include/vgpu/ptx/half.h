@@ -13,7 +13,7 @@ namespace vgpu
 namespace ptx
 {
 
-template <class T> struct half_traits;
+template <class Value> struct half_traits;
 template <> struct half_traits<f16> {
     static float value(f16 x)
     {
@@ -36,23 +36,23 @@ template <> struct half_traits<bf16> {
 };
 
 // a * b + c
-template <class T> inline T half_fused(T a, T b, T c)
+template <class Value> inline Value half_fused(Value a, Value b, Value c)
 {
-    typedef half_traits<T> t;
+    typedef half_traits<Value> t;
     return t::round(odd_fma(t::value(a), t::value(b), t::value(c)));
 }
 
 enum class half_operation { add, sub, mul, fma, min, max, neg, abs };
 
-template <half_operation op, class T> inline T half_computed(T a, T b, T c)
+template <half_operation op, class Value> inline Value half_computed(Value a, Value b, Value c)
 {
-    typedef half_traits<T> t;
-    const u16 one = static_cast<u16>(std::is_same<T, f16>::value ? 0x3c00 : 0x3f80);
+    typedef half_traits<Value> t;
+    const u16 one = static_cast<u16>(std::is_same<Value, f16>::value ? 0x3c00 : 0x3f80);
     switch (op) {
     case half_operation::add:
-        return half_fused(a, T{one}, b);
+        return half_fused(a, Value{one}, b);
     case half_operation::sub:
-        return half_fused(b, T{static_cast<u16>(one | 0x8000)}, a);
+        return half_fused(b, Value{static_cast<u16>(one | 0x8000)}, a);
     case half_operation::mul:
         return t::round(static_cast<double>(t::value(a)) * t::value(b));
     case half_operation::fma:
@@ -62,9 +62,9 @@ template <half_operation op, class T> inline T half_computed(T a, T b, T c)
     case half_operation::max:
         return combined<multimem::operation::max>(a, b);
     case half_operation::neg:
-        return T{static_cast<u16>(a.bits ^ 0x8000)};
+        return Value{static_cast<u16>(a.bits ^ 0x8000)};
     default:
-        return T{static_cast<u16>(a.bits & 0x7fff)};
+        return Value{static_cast<u16>(a.bits & 0x7fff)};
     }
 }
 
@@ -86,22 +86,22 @@ template <half_operation op> inline bf16 half_all(bf16 a, bf16 b, bf16 c)
 }
 template <half_operation op, class Pair> inline Pair half_all(Pair a, Pair b, Pair c)
 {
-    typedef typename half_of<Pair>::type T;
-    auto part = [](Pair x, int shift) { return T{static_cast<u16>(x.bits >> shift)}; };
+    typedef typename half_of<Pair>::type Value;
+    auto part = [](Pair x, int shift) { return Value{static_cast<u16>(x.bits >> shift)}; };
     u32 low = half_computed<op>(part(a, 0), part(b, 0), part(c, 0)).bits;
     u32 high = half_computed<op>(part(a, 16), part(b, 16), part(c, 16)).bits;
     return Pair{high << 16 | low};
 }
 
 #define VGPU_PTX_HALF1(name)                                                                       \
-    template <class T, class A> inline T half_##name(A a)                                          \
+    template <class Value, class First> inline Value half_##name(First a)                          \
     {                                                                                              \
-        return half_all<half_operation::name>(get<T>(a), T(), T());                                \
+        return half_all<half_operation::name>(get<Value>(a), Value(), Value());                    \
     }
 #define VGPU_PTX_HALF2(name)                                                                       \
-    template <class T, class A, class B> inline T half_##name(A a, B b)                            \
+    template <class Value, class First, class Second> inline Value half_##name(First a, Second b)  \
     {                                                                                              \
-        return half_all<half_operation::name>(get<T>(a), get<T>(b), T());                          \
+        return half_all<half_operation::name>(get<Value>(a), get<Value>(b), Value());              \
     }
 VGPU_PTX_HALF2(add)
 VGPU_PTX_HALF2(sub)
@@ -112,45 +112,46 @@ VGPU_PTX_HALF1(neg)
 VGPU_PTX_HALF1(abs)
 #undef VGPU_PTX_HALF1
 #undef VGPU_PTX_HALF2
-template <class T, class A, class B, class C> inline T half_fma(A a, B b, C c)
+template <class Value, class First, class Second, class Third>
+inline Value half_fma(First a, Second b, Third c)
 {
-    return half_all<half_operation::fma>(get<T>(a), get<T>(b), get<T>(c));
+    return half_all<half_operation::fma>(get<Value>(a), get<Value>(b), get<Value>(c));
 }
 
 // ---- Conversions of 8-bit floats, in pairs -----------------------------------------------------
 
 // Two floats, the first in the upper half; what is too large becomes the largest number.
-template <class A, class B> inline u16 floats_to_e4m3s(A a, B b)
+template <class First, class Second> inline u16 floats_to_e4m3s(First a, Second b)
 {
     return static_cast<u16>(vgpu_double_to_e4m3(get<f32>(a), 1) << 8 |
                             vgpu_double_to_e4m3(get<f32>(b), 1));
 }
-template <class A, class B> inline u16 floats_to_e5m2s(A a, B b)
+template <class First, class Second> inline u16 floats_to_e5m2s(First a, Second b)
 {
     return static_cast<u16>(vgpu_double_to_e5m2(get<f32>(a), 1) << 8 |
                             vgpu_double_to_e5m2(get<f32>(b), 1));
 }
-template <class A> inline u16 halves_to_e4m3s(A a)
+template <class First> inline u16 halves_to_e4m3s(First a)
 {
     u32 pair = get<u32>(a);
     return static_cast<u16>(vgpu_double_to_e4m3(vgpu_half_to_float(static_cast<u16>(pair >> 16)), 1)
                                 << 8 |
                             vgpu_double_to_e4m3(vgpu_half_to_float(static_cast<u16>(pair)), 1));
 }
-template <class A> inline u16 halves_to_e5m2s(A a)
+template <class First> inline u16 halves_to_e5m2s(First a)
 {
     u32 pair = get<u32>(a);
     return static_cast<u16>(vgpu_double_to_e5m2(vgpu_half_to_float(static_cast<u16>(pair >> 16)), 1)
                                 << 8 |
                             vgpu_double_to_e5m2(vgpu_half_to_float(static_cast<u16>(pair)), 1));
 }
-template <class A> inline u32 e4m3s_to_halves(A a)
+template <class First> inline u32 e4m3s_to_halves(First a)
 {
     u16 pair = get<u16>(a);
     return static_cast<u32>(vgpu_e4m3_to_half(static_cast<u8>(pair >> 8))) << 16 |
            vgpu_e4m3_to_half(static_cast<u8>(pair));
 }
-template <class A> inline u32 e5m2s_to_halves(A a)
+template <class First> inline u32 e5m2s_to_halves(First a)
 {
     u16 pair = get<u16>(a);
     return static_cast<u32>(vgpu_e5m2_to_half(static_cast<u8>(pair >> 8))) << 16 |
