@@ -257,16 +257,17 @@ namespace nccl
 namespace utility
 {
 // Lane `source` of the group's warp gives its value, word by word.
-template <typename T> NCCL_DEVICE_INLINE T shuffleValue(uint32_t mask, T value, int source)
+template <typename Value>
+NCCL_DEVICE_INLINE Value shuffleValue(uint32_t mask, Value value, int source)
 {
-    constexpr int words = (int)((sizeof(T) + 3) / 4);
+    constexpr int words = (int)((sizeof(Value) + 3) / 4);
     uint32_t word[words] = {};
-    memcpy(word, &value, sizeof(T));
+    memcpy(word, &value, sizeof(Value));
 #pragma unroll
     for (int i = 0; i < words; i++) {
         word[i] = __shfl_sync(mask, word[i], source);
     }
-    memcpy(&value, word, sizeof(T));
+    memcpy(&value, word, sizeof(Value));
     return value;
 }
 
@@ -279,19 +280,20 @@ NCCL_DEVICE_INLINE CoopStash *coopStash()
     __shared__ CoopStash stash[16];
     return stash;
 }
-template <typename Coop, typename T>
-NCCL_DEVICE_INLINE T passValue(Coop coop, CoopStash *place, T value, int root, bool entrySync)
+template <typename Coop, typename Value>
+NCCL_DEVICE_INLINE Value passValue(Coop coop, CoopStash *place, Value value, int root,
+                                   bool entrySync)
 {
-    static_assert(sizeof(T) <= sizeof(CoopStash),
+    static_assert(sizeof(Value) <= sizeof(CoopStash),
                   "ncclCoopBcast passes at most 16 bytes between warps");
     if (entrySync) {
         coop.sync();
     }
     if (coop.thread_rank() == root) {
-        memcpy(place->bytes, &value, sizeof(T));
+        memcpy(place->bytes, &value, sizeof(Value));
     }
     coop.sync();
-    memcpy(&value, place->bytes, sizeof(T));
+    memcpy(&value, place->bytes, sizeof(Value));
     return value;
 }
 } // namespace utility
@@ -299,9 +301,9 @@ NCCL_DEVICE_INLINE T passValue(Coop coop, CoopStash *place, T value, int root, b
 
 // Gives every thread of the group the value of its thread `root`. entrySync false: the caller knows
 // that all threads are done with an earlier broadcast of the group.
-template <int nThreads, typename T>
-NCCL_DEVICE_INLINE T ncclCoopBcast(ncclCoopTile<nThreads> coop, T value, int root,
-                                   bool entrySync = true)
+template <int nThreads, typename Value>
+NCCL_DEVICE_INLINE Value ncclCoopBcast(ncclCoopTile<nThreads> coop, Value value, int root,
+                                       bool entrySync = true)
 {
     (void)entrySync;
     if (nThreads == 1) {
@@ -310,20 +312,23 @@ NCCL_DEVICE_INLINE T ncclCoopBcast(ncclCoopTile<nThreads> coop, T value, int roo
     int first = nccl::utility::lane() / nThreads * nThreads;
     return nccl::utility::shuffleValue(coop.laneMask(), value, first + root);
 }
-template <typename T>
-NCCL_DEVICE_INLINE T ncclCoopBcast(ncclCoopLanes coop, T value, int root, bool entrySync = true)
+template <typename Value>
+NCCL_DEVICE_INLINE Value ncclCoopBcast(ncclCoopLanes coop, Value value, int root,
+                                       bool entrySync = true)
 {
     (void)entrySync;
     return nccl::utility::shuffleValue(coop.lmask, value, (int)__fns(coop.lmask, 0, root + 1));
 }
-template <typename T>
-NCCL_DEVICE_INLINE T ncclCoopBcast(ncclCoopWarpSpan coop, T value, int root, bool entrySync = true)
+template <typename Value>
+NCCL_DEVICE_INLINE Value ncclCoopBcast(ncclCoopWarpSpan coop, Value value, int root,
+                                       bool entrySync = true)
 {
     return nccl::utility::passValue(coop, &nccl::utility::coopStash()[coop.id + 1], value, root,
                                     entrySync);
 }
-template <typename T>
-NCCL_DEVICE_INLINE T ncclCoopBcast(ncclCoopCta coop, T value, int root, bool entrySync = true)
+template <typename Value>
+NCCL_DEVICE_INLINE Value ncclCoopBcast(ncclCoopCta coop, Value value, int root,
+                                       bool entrySync = true)
 {
     return nccl::utility::passValue(coop, &nccl::utility::coopStash()[0], value, root, entrySync);
 }

@@ -46,7 +46,7 @@ struct ncclTeamTagLsa {
 struct ncclTeamTagRail {
 };
 
-template <typename T> struct ncclSymPtr;
+template <typename Value> struct ncclSymPtr;
 #endif
 
 // ---- What a device communicator must offer

@@ -117,11 +117,11 @@ template <unsigned backendMask> struct ncclGin_BackendMask {
         cuda::thread_scope requiredRelease = cuda::thread_scope_device,
         uint32_t optFlags = ncclGinOptFlagsDefault,
         SegmentType bufType = ncclGin_SegmentDevice{}) const;
-    template <typename T, typename RemoteAction = ncclGin_None, typename LocalAction = ncclGin_None,
-              typename Coop = ncclCoopThread, typename DescriptorSmem = ncclGin_None,
-              typename SegmentType = ncclGin_SegmentDevice>
+    template <typename Value, typename RemoteAction = ncclGin_None,
+              typename LocalAction = ncclGin_None, typename Coop = ncclCoopThread,
+              typename DescriptorSmem = ncclGin_None, typename SegmentType = ncclGin_SegmentDevice>
     NCCL_DEVICE_INLINE void
-    put(ncclTeam team, int peer, ncclSymPtr<T> dstElts, ncclSymPtr<T> srcElts, size_t nElts,
+    put(ncclTeam team, int peer, ncclSymPtr<Value> dstElts, ncclSymPtr<Value> srcElts, size_t nElts,
         RemoteAction remoteAction = ncclGin_None{}, LocalAction localAction = ncclGin_None{},
         Coop coop = ncclCoopThread{}, DescriptorSmem descriptor = ncclGin_None{},
         cuda::thread_scope givenRelease = cuda::thread_scope_thread,
@@ -129,18 +129,18 @@ template <unsigned backendMask> struct ncclGin_BackendMask {
         uint32_t optFlags = ncclGinOptFlagsDefault,
         SegmentType bufType = ncclGin_SegmentDevice{}) const;
     // Values of at most 8 bytes.
-    template <typename T, typename RemoteAction = ncclGin_None, typename Coop = ncclCoopThread,
+    template <typename Value, typename RemoteAction = ncclGin_None, typename Coop = ncclCoopThread,
               typename DescriptorSmem = ncclGin_None>
     NCCL_DEVICE_INLINE void putValue(ncclTeam team, int peer, ncclWindow_t dstWnd, size_t dstOffset,
-                                     T value, RemoteAction remoteAction = ncclGin_None{},
+                                     Value value, RemoteAction remoteAction = ncclGin_None{},
                                      Coop coop = ncclCoopThread{},
                                      DescriptorSmem descriptor = ncclGin_None{},
                                      cuda::thread_scope givenRelease = cuda::thread_scope_thread,
                                      cuda::thread_scope requiredRelease = cuda::thread_scope_device,
                                      uint32_t optFlags = ncclGinOptFlagsDefault) const;
-    template <typename T, typename RemoteAction = ncclGin_None, typename Coop = ncclCoopThread,
+    template <typename Value, typename RemoteAction = ncclGin_None, typename Coop = ncclCoopThread,
               typename DescriptorSmem = ncclGin_None>
-    NCCL_DEVICE_INLINE void putValue(ncclTeam team, int peer, ncclSymPtr<T> dst, T value,
+    NCCL_DEVICE_INLINE void putValue(ncclTeam team, int peer, ncclSymPtr<Value> dst, Value value,
                                      RemoteAction remoteAction = ncclGin_None{},
                                      Coop coop = ncclCoopThread{},
                                      DescriptorSmem descriptor = ncclGin_None{},

@@ -21,12 +21,12 @@ template <typename Coop> struct ncclLLA2ASession {
     NCCL_DEVICE_INLINE ~ncclLLA2ASession();
     ncclLLA2ASession(ncclLLA2ASession const &) = delete;
 
-    template <typename T> NCCL_DEVICE_INLINE void send(int peer, int slot, T data);
-    template <typename T> NCCL_DEVICE_INLINE void bcast(int slot, T data);
-    template <typename T> NCCL_DEVICE_INLINE T recv(int slot);
-    template <int MinEltCount, int MaxEltCount, typename T>
+    template <typename Value> NCCL_DEVICE_INLINE void send(int peer, int slot, Value data);
+    template <typename Value> NCCL_DEVICE_INLINE void bcast(int slot, Value data);
+    template <typename Value> NCCL_DEVICE_INLINE Value recv(int slot);
+    template <int MinEltCount, int MaxEltCount, typename Value>
     NCCL_DEVICE_INLINE void recvUnrolled(int eltStart, int eltCount, int eltStride,
-                                         T (&vals)[MaxEltCount]);
+                                         Value (&vals)[MaxEltCount]);
     template <int Unroll, typename Elt, typename EltToAcc, typename Reduce>
     NCCL_DEVICE_INLINE auto recvReduce(int eltStart, int eltCount, int eltStride, EltToAcc eltToAcc,
                                        Reduce red) -> decltype(eltToAcc(*(Elt *)nullptr));

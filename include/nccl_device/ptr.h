@@ -6,9 +6,9 @@
 #include "core.h"
 
 #ifdef __cplusplus
-// Arithmetic is in elements, as with T *. A null window: `offset` is this rank's own address.
-template <typename T> struct ncclSymPtr {
-    using ElementType = T;
+// Arithmetic is in elements, as with Value *. A null window: `offset` is this rank's own address.
+template <typename Value> struct ncclSymPtr {
+    using ElementType = Value;
     ncclWindow_t window;
     size_t offset;
 
@@ -16,97 +16,100 @@ template <typename T> struct ncclSymPtr {
         : window(window), offset(offset)
     {
     }
-    template <typename U> NCCL_HOST_DEVICE_INLINE operator ncclSymPtr<U>() const
+    template <typename Other> NCCL_HOST_DEVICE_INLINE operator ncclSymPtr<Other>() const
     {
-        return ncclSymPtr<U>(window, offset);
+        return ncclSymPtr<Other>(window, offset);
     }
 
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator+=(int d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator+=(int d)
     {
         return advance(d);
     }
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator+=(unsigned int d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator+=(unsigned int d)
     {
         return advance(d);
     }
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator+=(long d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator+=(long d)
     {
         return advance(d);
     }
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator+=(unsigned long d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator+=(unsigned long d)
     {
         return advance((long long)d);
     }
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator+=(long long d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator+=(long long d)
     {
         return advance(d);
     }
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator+=(unsigned long long d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator+=(unsigned long long d)
     {
         return advance((long long)d);
     }
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator-=(int d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator-=(int d)
     {
         return advance(-(long long)d);
     }
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator-=(unsigned int d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator-=(unsigned int d)
     {
         return advance(-(long long)d);
     }
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator-=(long d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator-=(long d)
     {
         return advance(-(long long)d);
     }
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator-=(unsigned long d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator-=(unsigned long d)
     {
         return advance(-(long long)d);
     }
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator-=(long long d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator-=(long long d)
     {
         return advance(-d);
     }
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &operator-=(unsigned long long d)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &operator-=(unsigned long long d)
     {
         return advance(-(long long)d);
     }
 
 #if NCCL_CHECK_CUDACC
-    NCCL_DEVICE_INLINE T *localPtr() const;
-    NCCL_DEVICE_INLINE T *lsaPtr(int peer) const;
-    NCCL_DEVICE_INLINE T *peerPtr(int peer) const;
-    NCCL_DEVICE_INLINE T *peerPtr(ncclTeam team, int peer) const;
-    NCCL_DEVICE_INLINE T *multimemPtr(ncclMultimemHandle mmHandle) const;
-    NCCL_DEVICE_INLINE T *lsaMultimemPtr(ncclDevComm const &comm) const;
+    NCCL_DEVICE_INLINE Value *localPtr() const;
+    NCCL_DEVICE_INLINE Value *lsaPtr(int peer) const;
+    NCCL_DEVICE_INLINE Value *peerPtr(int peer) const;
+    NCCL_DEVICE_INLINE Value *peerPtr(ncclTeam team, int peer) const;
+    NCCL_DEVICE_INLINE Value *multimemPtr(ncclMultimemHandle mmHandle) const;
+    NCCL_DEVICE_INLINE Value *lsaMultimemPtr(ncclDevComm const &comm) const;
 #endif
 
   private:
-    NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> &advance(long long elements)
+    NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> &advance(long long elements)
     {
-        offset += (size_t)elements * sizeof(T);
+        offset += (size_t)elements * sizeof(Value);
         return *this;
     }
 };
 
-template <typename T, typename Int>
-NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> operator+(ncclSymPtr<T> p, Int d)
+template <typename Value, typename Int>
+NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> operator+(ncclSymPtr<Value> p, Int d)
 {
     return p += d;
 }
-template <typename T, typename Int>
-NCCL_HOST_DEVICE_INLINE ncclSymPtr<T> operator-(ncclSymPtr<T> p, Int d)
+template <typename Value, typename Int>
+NCCL_HOST_DEVICE_INLINE ncclSymPtr<Value> operator-(ncclSymPtr<Value> p, Int d)
 {
     return p -= d;
 }
 // Elements between two pointers of one window.
-template <typename T> NCCL_HOST_DEVICE_INLINE ptrdiff_t operator-(ncclSymPtr<T> a, ncclSymPtr<T> b)
+template <typename Value>
+NCCL_HOST_DEVICE_INLINE ptrdiff_t operator-(ncclSymPtr<Value> a, ncclSymPtr<Value> b)
 {
-    return (ptrdiff_t)(a.offset - b.offset) / (ptrdiff_t)sizeof(T);
+    return (ptrdiff_t)(a.offset - b.offset) / (ptrdiff_t)sizeof(Value);
 }
-template <typename T> NCCL_HOST_DEVICE_INLINE bool operator==(ncclSymPtr<T> a, ncclSymPtr<T> b)
+template <typename Value>
+NCCL_HOST_DEVICE_INLINE bool operator==(ncclSymPtr<Value> a, ncclSymPtr<Value> b)
 {
     return a.window == b.window && a.offset == b.offset;
 }
-template <typename T> NCCL_HOST_DEVICE_INLINE bool operator!=(ncclSymPtr<T> a, ncclSymPtr<T> b)
+template <typename Value>
+NCCL_HOST_DEVICE_INLINE bool operator!=(ncclSymPtr<Value> a, ncclSymPtr<Value> b)
 {
     return !(a == b);
 }

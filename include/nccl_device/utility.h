@@ -71,18 +71,18 @@ template <typename...> struct always_false {
 };
 
 // Quotient rounded up; the next multiple of y that is not below x.
-template <typename X, typename Y>
-NCCL_HOST_DEVICE_INLINE constexpr auto divUp(X x, Y y) -> decltype(x + y)
+template <typename Number, typename Unit>
+NCCL_HOST_DEVICE_INLINE constexpr auto divUp(Number x, Unit y) -> decltype(x + y)
 {
     return (x + y - 1) / y;
 }
-template <typename X, typename Y>
-NCCL_HOST_DEVICE_INLINE constexpr auto roundUp(X x, Y y) -> decltype(x + y)
+template <typename Number, typename Unit>
+NCCL_HOST_DEVICE_INLINE constexpr auto roundUp(Number x, Unit y) -> decltype(x + y)
 {
     return divUp(x, y) * y;
 }
-template <typename X, typename Y>
-NCCL_HOST_DEVICE_INLINE constexpr auto roundDown(X x, Y y) -> decltype(x + y)
+template <typename Number, typename Unit>
+NCCL_HOST_DEVICE_INLINE constexpr auto roundDown(Number x, Unit y) -> decltype(x + y)
 {
     return x - x % y;
 }
@@ -137,14 +137,15 @@ NCCL_DEVICE_INLINE bool testAbort(uint32_t *abortFlag, uint32_t &steps)
 }
 
 // A field that does not change while a kernel runs, through the read-only cache.
-template <typename T> NCCL_DEVICE_INLINE T loadConst(T const *field)
+template <typename Value> NCCL_DEVICE_INLINE Value loadConst(Value const *field)
 {
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "loadConst reads fields of 4 or 8 bytes");
-    if NCCL_IF_CONSTEXPR (sizeof(T) == 8) {
+    static_assert(sizeof(Value) == 4 || sizeof(Value) == 8,
+                  "loadConst reads fields of 4 or 8 bytes");
+    if NCCL_IF_CONSTEXPR (sizeof(Value) == 8) {
         unsigned long long bits = __ldg(reinterpret_cast<unsigned long long const *>(field));
-        return (T)bits;
+        return (Value)bits;
     } else {
-        return (T)__ldg(reinterpret_cast<unsigned int const *>(field));
+        return (Value)__ldg(reinterpret_cast<unsigned int const *>(field));
     }
 }
 #endif

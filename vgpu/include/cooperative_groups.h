@@ -154,31 +154,31 @@ template <class Derived> class lanes
     {
         return by_rank(__ballot_sync(self().mask(), predicate));
     }
-    template <class T> unsigned match_any(T value) const
+    template <class Value> unsigned match_any(Value value) const
     {
         return by_rank(__match_any_sync(self().mask(), value));
     }
-    template <class T> unsigned match_all(T value, int &predicate) const
+    template <class Value> unsigned match_all(Value value, int &predicate) const
     {
         return by_rank(__match_all_sync(self().mask(), value, &predicate));
     }
-    template <class T> T shfl(T value, int rank) const
+    template <class Value> Value shfl(Value value, int rank) const
     {
         int count = static_cast<int>(num_threads());
         return __shfl_sync(self().mask(), value, self().lane_of((rank % count + count) % count));
     }
-    template <class T> T shfl_up(T value, unsigned delta) const
+    template <class Value> Value shfl_up(Value value, unsigned delta) const
     {
         int rank = static_cast<int>(thread_rank()), source = rank - static_cast<int>(delta);
         return __shfl_sync(self().mask(), value, self().lane_of(source < 0 ? rank : source));
     }
-    template <class T> T shfl_down(T value, unsigned delta) const
+    template <class Value> Value shfl_down(Value value, unsigned delta) const
     {
         int rank = static_cast<int>(thread_rank()), source = rank + static_cast<int>(delta);
         return __shfl_sync(self().mask(), value,
                            self().lane_of(source >= static_cast<int>(size()) ? rank : source));
     }
-    template <class T> T shfl_xor(T value, unsigned rank_mask) const
+    template <class Value> Value shfl_xor(Value value, unsigned rank_mask) const
     {
         unsigned rank = static_cast<unsigned>(thread_rank()), source = rank ^ rank_mask;
         return __shfl_sync(self().mask(), value,

@@ -43,29 +43,29 @@ NCCL_DEVICE_INLINE void ncclGin_BackendMask<backendMask>::put(
     NCCL_NOT_IMPLEMENTED_GIN("::put");
 }
 template <unsigned backendMask>
-template <typename T, typename RemoteAction, typename LocalAction, typename Coop,
+template <typename Value, typename RemoteAction, typename LocalAction, typename Coop,
           typename DescriptorSmem, typename SegmentType>
 NCCL_DEVICE_INLINE void ncclGin_BackendMask<backendMask>::put(
-    ncclTeam, int, ncclSymPtr<T>, ncclSymPtr<T>, size_t, RemoteAction, LocalAction, Coop,
+    ncclTeam, int, ncclSymPtr<Value>, ncclSymPtr<Value>, size_t, RemoteAction, LocalAction, Coop,
     DescriptorSmem, cuda::thread_scope, cuda::thread_scope, uint32_t, SegmentType) const
 {
     NCCL_NOT_IMPLEMENTED_GIN("::put");
 }
 template <unsigned backendMask>
-template <typename T, typename RemoteAction, typename Coop, typename DescriptorSmem>
+template <typename Value, typename RemoteAction, typename Coop, typename DescriptorSmem>
 NCCL_DEVICE_INLINE void
-ncclGin_BackendMask<backendMask>::putValue(ncclTeam, int, ncclWindow_t, size_t, T, RemoteAction,
+ncclGin_BackendMask<backendMask>::putValue(ncclTeam, int, ncclWindow_t, size_t, Value, RemoteAction,
                                            Coop, DescriptorSmem, cuda::thread_scope,
                                            cuda::thread_scope, uint32_t) const
 {
     NCCL_NOT_IMPLEMENTED_GIN("::putValue");
 }
 template <unsigned backendMask>
-template <typename T, typename RemoteAction, typename Coop, typename DescriptorSmem>
+template <typename Value, typename RemoteAction, typename Coop, typename DescriptorSmem>
 NCCL_DEVICE_INLINE void
-ncclGin_BackendMask<backendMask>::putValue(ncclTeam, int, ncclSymPtr<T>, T, RemoteAction, Coop,
-                                           DescriptorSmem, cuda::thread_scope, cuda::thread_scope,
-                                           uint32_t) const
+ncclGin_BackendMask<backendMask>::putValue(ncclTeam, int, ncclSymPtr<Value>, Value, RemoteAction,
+                                           Coop, DescriptorSmem, cuda::thread_scope,
+                                           cuda::thread_scope, uint32_t) const
 {
     NCCL_NOT_IMPLEMENTED_GIN("::putValue");
 }

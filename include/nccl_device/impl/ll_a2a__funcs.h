@@ -16,28 +16,28 @@ NCCL_DEVICE_INLINE ncclLLA2ASession<Coop>::ncclLLA2ASession(Coop, ncclDevComm co
 }
 template <typename Coop> NCCL_DEVICE_INLINE ncclLLA2ASession<Coop>::~ncclLLA2ASession() {}
 template <typename Coop>
-template <typename T>
-NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::send(int, int, T)
+template <typename Value>
+NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::send(int, int, Value)
 {
-    NCCL_NOT_IMPLEMENTED(T, "ncclLLA2ASession::send");
+    NCCL_NOT_IMPLEMENTED(Value, "ncclLLA2ASession::send");
 }
 template <typename Coop>
-template <typename T>
-NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::bcast(int, T)
+template <typename Value>
+NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::bcast(int, Value)
 {
-    NCCL_NOT_IMPLEMENTED(T, "ncclLLA2ASession::bcast");
+    NCCL_NOT_IMPLEMENTED(Value, "ncclLLA2ASession::bcast");
 }
 template <typename Coop>
-template <typename T>
-NCCL_DEVICE_INLINE T ncclLLA2ASession<Coop>::recv(int)
+template <typename Value>
+NCCL_DEVICE_INLINE Value ncclLLA2ASession<Coop>::recv(int)
 {
-    NCCL_NOT_IMPLEMENTED(T, "ncclLLA2ASession::recv");
+    NCCL_NOT_IMPLEMENTED(Value, "ncclLLA2ASession::recv");
 }
 template <typename Coop>
-template <int MinEltCount, int MaxEltCount, typename T>
-NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::recvUnrolled(int, int, int, T (&)[MaxEltCount])
+template <int MinEltCount, int MaxEltCount, typename Value>
+NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::recvUnrolled(int, int, int, Value (&)[MaxEltCount])
 {
-    NCCL_NOT_IMPLEMENTED(T, "ncclLLA2ASession::recvUnrolled");
+    NCCL_NOT_IMPLEMENTED(Value, "ncclLLA2ASession::recvUnrolled");
 }
 template <typename Coop>
 template <int Unroll, typename Elt, typename EltToAcc, typename Reduce>

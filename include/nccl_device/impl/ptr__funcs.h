@@ -7,31 +7,32 @@
 #include "core__funcs.h"
 
 #if NCCL_CHECK_CUDACC
-template <typename T> NCCL_DEVICE_INLINE T *ncclSymPtr<T>::localPtr() const
+template <typename Value> NCCL_DEVICE_INLINE Value *ncclSymPtr<Value>::localPtr() const
 {
-    return (T *)(window == nullptr ? (void *)offset : ncclGetLocalPointer(window, offset));
+    return (Value *)(window == nullptr ? (void *)offset : ncclGetLocalPointer(window, offset));
 }
-template <typename T> NCCL_DEVICE_INLINE T *ncclSymPtr<T>::lsaPtr(int peer) const
+template <typename Value> NCCL_DEVICE_INLINE Value *ncclSymPtr<Value>::lsaPtr(int peer) const
 {
-    return (T *)ncclGetLsaPointer(window, offset, peer);
+    return (Value *)ncclGetLsaPointer(window, offset, peer);
 }
-template <typename T> NCCL_DEVICE_INLINE T *ncclSymPtr<T>::peerPtr(int peer) const
+template <typename Value> NCCL_DEVICE_INLINE Value *ncclSymPtr<Value>::peerPtr(int peer) const
 {
-    return (T *)ncclGetPeerPointer(window, offset, peer);
+    return (Value *)ncclGetPeerPointer(window, offset, peer);
 }
-template <typename T> NCCL_DEVICE_INLINE T *ncclSymPtr<T>::peerPtr(ncclTeam team, int peer) const
+template <typename Value>
+NCCL_DEVICE_INLINE Value *ncclSymPtr<Value>::peerPtr(ncclTeam team, int peer) const
 {
-    return (T *)ncclGetPeerPointer(window, offset, team, peer);
+    return (Value *)ncclGetPeerPointer(window, offset, team, peer);
 }
-template <typename T>
-NCCL_DEVICE_INLINE T *ncclSymPtr<T>::multimemPtr(ncclMultimemHandle mmHandle) const
+template <typename Value>
+NCCL_DEVICE_INLINE Value *ncclSymPtr<Value>::multimemPtr(ncclMultimemHandle mmHandle) const
 {
-    return (T *)ncclGetMultimemPointer(window, offset, mmHandle);
+    return (Value *)ncclGetMultimemPointer(window, offset, mmHandle);
 }
-template <typename T>
-NCCL_DEVICE_INLINE T *ncclSymPtr<T>::lsaMultimemPtr(ncclDevComm const &comm) const
+template <typename Value>
+NCCL_DEVICE_INLINE Value *ncclSymPtr<Value>::lsaMultimemPtr(ncclDevComm const &comm) const
 {
-    return (T *)ncclGetLsaMultimemPointer(window, offset, comm);
+    return (Value *)ncclGetLsaMultimemPointer(window, offset, comm);
 }
 #endif
 

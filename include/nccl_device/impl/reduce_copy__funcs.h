@@ -7,219 +7,226 @@
 #include "gin__funcs.h"
 
 #if NCCL_CHECK_CUDACC
-template <typename T, typename Coop, typename SrcLambda, typename DstLambda, typename RedOp,
-          typename IntCount, int UNROLL>
+template <typename Value, typename Coop, typename SrcLambda, typename DstLambda, typename RedOp,
+          typename IntCount, int Unroll>
 NCCL_DEVICE_INLINE void ncclLsaReduceLsaCopy(Coop, SrcLambda, int, DstLambda, int, RedOp const &,
                                              IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceLsaCopy");
 }
-template <typename T, typename Coop, typename SrcLambda, typename DstLambda, typename RedOp,
-          typename IntCount, int UNROLL>
+template <typename Value, typename Coop, typename SrcLambda, typename DstLambda, typename RedOp,
+          typename IntCount, int Unroll>
 NCCL_DEVICE_INLINE void ncclLsaReduceMultimemCopy(Coop, SrcLambda, int, DstLambda, int,
                                                   RedOp const &, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceMultimemCopy");
 }
-template <typename T, typename Coop, typename SrcLambda, typename DstLambda, typename IntCount,
-          int UNROLL>
+template <typename Value, typename Coop, typename SrcLambda, typename DstLambda, typename IntCount,
+          int Unroll>
 NCCL_DEVICE_INLINE void ncclLsaReduceSumLsaCopy(Coop, SrcLambda, int, DstLambda, int, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSumLsaCopy");
 }
-template <typename T, typename Coop, typename SrcLambda, typename DstLambda, typename IntCount,
-          int UNROLL>
+template <typename Value, typename Coop, typename SrcLambda, typename DstLambda, typename IntCount,
+          int Unroll>
 NCCL_DEVICE_INLINE void ncclLsaReduceSumMultimemCopy(Coop, SrcLambda, int, DstLambda, int, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSumMultimemCopy");
 }
-template <typename T, typename Coop, typename SrcLambda, typename DstLambda, typename IntCount,
-          int UNROLL>
+template <typename Value, typename Coop, typename SrcLambda, typename DstLambda, typename IntCount,
+          int Unroll>
 NCCL_DEVICE_INLINE void ncclMultimemReduceSumLsaCopy(Coop, SrcLambda, int, DstLambda, int, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemReduceSumLsaCopy");
 }
-template <typename T, typename Coop, typename SrcLambda, typename DstLambda, typename IntCount,
-          int UNROLL>
+template <typename Value, typename Coop, typename SrcLambda, typename DstLambda, typename IntCount,
+          int Unroll>
 NCCL_DEVICE_INLINE void ncclMultimemReduceSumMultimemCopy(Coop, SrcLambda, int, DstLambda, int,
                                                           IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemReduceSumMultimemCopy");
 }
-template <typename T, typename Coop, typename SrcLambda, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaReduceSum(Coop, SrcLambda, int, T *, IntCount)
+template <typename Value, typename Coop, typename SrcLambda, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaReduceSum(Coop, SrcLambda, int, Value *, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSum");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaReduceSum(Coop, ncclSymPtr<T>, T *, IntCount, ncclTeam)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaReduceSum(Coop, ncclSymPtr<Value>, Value *, IntCount, ncclTeam)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSum");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaReduceSum(Coop, ncclSymPtr<T>, T *, IntCount, ncclDevComm_t)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaReduceSum(Coop, ncclSymPtr<Value>, Value *, IntCount, ncclDevComm_t)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSum");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaReduceSum(Coop, ncclWindow_t, size_t, T *, IntCount, ncclTeam)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaReduceSum(Coop, ncclWindow_t, size_t, Value *, IntCount, ncclTeam)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSum");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaReduceSum(Coop, ncclWindow_t, size_t, T *, IntCount, ncclDevComm_t)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaReduceSum(Coop, ncclWindow_t, size_t, Value *, IntCount,
+                                         ncclDevComm_t)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSum");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclMultimemReduceSum(Coop, ncclSymPtr<T>, T *, IntCount,
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclMultimemReduceSum(Coop, ncclSymPtr<Value>, Value *, IntCount,
                                               ncclMultimemHandle)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemReduceSum");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclMultimemReduceSum(Coop, T *, T *, IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclMultimemReduceSum(Coop, Value *, Value *, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemReduceSum");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclMultimemReduceSum(Coop, ncclWindow_t, size_t, T *, IntCount,
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclMultimemReduceSum(Coop, ncclWindow_t, size_t, Value *, IntCount,
                                               ncclMultimemHandle)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemReduceSum");
 }
-template <typename T, typename Coop, typename SrcLambda, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLocalReduceSum(Coop, SrcLambda, int, T *, IntCount)
+template <typename Value, typename Coop, typename SrcLambda, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLocalReduceSum(Coop, SrcLambda, int, Value *, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLocalReduceSum");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLocalReduceSum(Coop, int, T *, size_t, T *, IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLocalReduceSum(Coop, int, Value *, size_t, Value *, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLocalReduceSum");
 }
-template <typename T, typename Coop, typename DstLambda, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, T *, DstLambda, int, IntCount)
+template <typename Value, typename Coop, typename DstLambda, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, Value *, DstLambda, int, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, T *, ncclSymPtr<T>, IntCount, ncclTeam)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, Value *, ncclSymPtr<Value>, IntCount, ncclTeam)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, T *, ncclSymPtr<T>, IntCount, ncclDevComm_t)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, Value *, ncclSymPtr<Value>, IntCount, ncclDevComm_t)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, T *, ncclWindow_t, size_t, IntCount, ncclTeam)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, Value *, ncclWindow_t, size_t, IntCount, ncclTeam)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, T *, ncclWindow_t, size_t, IntCount, ncclDevComm_t)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaCopy(Coop, Value *, ncclWindow_t, size_t, IntCount, ncclDevComm_t)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclMultimemCopy(Coop, T *, ncclSymPtr<T>, IntCount, ncclMultimemHandle)
-{
-    NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemCopy");
-}
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclMultimemCopy(Coop, T *, T *, IntCount)
-{
-    NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemCopy");
-}
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclMultimemCopy(Coop, T *, ncclWindow_t, size_t, IntCount,
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclMultimemCopy(Coop, Value *, ncclSymPtr<Value>, IntCount,
                                          ncclMultimemHandle)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemCopy");
 }
-template <typename T, typename Coop, typename DstLambda, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLocalCopy(Coop, T *, DstLambda, int, IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclMultimemCopy(Coop, Value *, Value *, IntCount)
+{
+    NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemCopy");
+}
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclMultimemCopy(Coop, Value *, ncclWindow_t, size_t, IntCount,
+                                         ncclMultimemHandle)
+{
+    NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemCopy");
+}
+template <typename Value, typename Coop, typename DstLambda, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLocalCopy(Coop, Value *, DstLambda, int, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLocalCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLocalCopy(Coop, T *, int, T *, size_t, IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLocalCopy(Coop, Value *, int, Value *, size_t, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLocalCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaReduceSumCopy(Coop, ncclSymPtr<T>, ncclSymPtr<T>, IntCount, ncclTeam)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaReduceSumCopy(Coop, ncclSymPtr<Value>, ncclSymPtr<Value>, IntCount,
+                                             ncclTeam)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSumCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaReduceSumCopy(Coop, ncclSymPtr<T>, ncclSymPtr<T>, IntCount,
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaReduceSumCopy(Coop, ncclSymPtr<Value>, ncclSymPtr<Value>, IntCount,
                                              ncclDevComm_t)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSumCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
+template <typename Value, typename Coop, typename IntCount, int Unroll>
 NCCL_DEVICE_INLINE void ncclLsaReduceSumCopy(Coop, ncclWindow_t, size_t, ncclWindow_t, size_t,
                                              IntCount, ncclTeam)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSumCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
+template <typename Value, typename Coop, typename IntCount, int Unroll>
 NCCL_DEVICE_INLINE void ncclLsaReduceSumCopy(Coop, ncclWindow_t, size_t, ncclWindow_t, size_t,
                                              IntCount, ncclDevComm_t)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSumCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaReduceSumCopy(Coop, ncclSymPtr<T>, ncclTeam, ncclSymPtr<T>, ncclTeam,
-                                             IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaReduceSumCopy(Coop, ncclSymPtr<Value>, ncclTeam, ncclSymPtr<Value>,
+                                             ncclTeam, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSumCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclMultimemReduceSumCopy(Coop, ncclSymPtr<T>, ncclMultimemHandle,
-                                                  ncclSymPtr<T>, ncclMultimemHandle, IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclMultimemReduceSumCopy(Coop, ncclSymPtr<Value>, ncclMultimemHandle,
+                                                  ncclSymPtr<Value>, ncclMultimemHandle, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemReduceSumCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclMultimemReduceSumCopy(Coop, T *, T *, IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclMultimemReduceSumCopy(Coop, Value *, Value *, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemReduceSumCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
+template <typename Value, typename Coop, typename IntCount, int Unroll>
 NCCL_DEVICE_INLINE void ncclMultimemReduceSumCopy(Coop, ncclWindow_t, size_t, ncclMultimemHandle,
                                                   ncclWindow_t, size_t, ncclMultimemHandle,
                                                   IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemReduceSumCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaReduceSumMultimemCopy(Coop, ncclSymPtr<T>, ncclTeam, ncclSymPtr<T>,
-                                                     ncclMultimemHandle, IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaReduceSumMultimemCopy(Coop, ncclSymPtr<Value>, ncclTeam,
+                                                     ncclSymPtr<Value>, ncclMultimemHandle,
+                                                     IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSumMultimemCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLsaReduceSumMultimemCopy(Coop, ncclSymPtr<T>, ncclTeam, T *, IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLsaReduceSumMultimemCopy(Coop, ncclSymPtr<Value>, ncclTeam, Value *,
+                                                     IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLsaReduceSumMultimemCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclMultimemReduceSumLsaCopy(Coop, ncclSymPtr<T>, ncclMultimemHandle,
-                                                     ncclSymPtr<T>, ncclTeam, IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclMultimemReduceSumLsaCopy(Coop, ncclSymPtr<Value>, ncclMultimemHandle,
+                                                     ncclSymPtr<Value>, ncclTeam, IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemReduceSumLsaCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclMultimemReduceSumLsaCopy(Coop, T *, ncclSymPtr<T>, ncclTeam, IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclMultimemReduceSumLsaCopy(Coop, Value *, ncclSymPtr<Value>, ncclTeam,
+                                                     IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclMultimemReduceSumLsaCopy");
 }
-template <typename T, typename Coop, typename IntCount, int UNROLL>
-NCCL_DEVICE_INLINE void ncclLocalReduceSumCopy(Coop, int, T *, size_t, int, T *, size_t, IntCount)
+template <typename Value, typename Coop, typename IntCount, int Unroll>
+NCCL_DEVICE_INLINE void ncclLocalReduceSumCopy(Coop, int, Value *, size_t, int, Value *, size_t,
+                                               IntCount)
 {
     NCCL_NOT_IMPLEMENTED(Coop, "ncclLocalReduceSumCopy");
 }

@@ -104,33 +104,33 @@ NCCL_DEVICE_INLINE void multimemSumInteger64(uint32_t *value, const char *addres
 }
 #endif
 
-template <typename E, int words>
+template <typename Element, int words>
 NCCL_DEVICE_INLINE void multimemSumWords(uint32_t *value, const char *address)
 {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    if NCCL_IF_CONSTEXPR (SameType<E, float>::value) {
+    if NCCL_IF_CONSTEXPR (SameType<Element, float>::value) {
         multimemSumFloat(value, address, SizeTag<words>());
-    } else if NCCL_IF_CONSTEXPR (SameType<E, __half>::value) {
+    } else if NCCL_IF_CONSTEXPR (SameType<Element, __half>::value) {
         multimemSumHalf(value, address, SizeTag<words>());
-    } else if NCCL_IF_CONSTEXPR (SameType<E, __nv_bfloat16>::value) {
+    } else if NCCL_IF_CONSTEXPR (SameType<Element, __nv_bfloat16>::value) {
         multimemSumBfloat16(value, address, SizeTag<words>());
 #if TUTTI_MULTIMEM_FP8 && defined(__CUDA_ARCH__)
-    } else if NCCL_IF_CONSTEXPR (SameType<E, __nv_fp8_e4m3>::value) {
+    } else if NCCL_IF_CONSTEXPR (SameType<Element, __nv_fp8_e4m3>::value) {
         multimemSumE4m3(value, address, SizeTag<words>());
-    } else if NCCL_IF_CONSTEXPR (SameType<E, __nv_fp8_e5m2>::value) {
+    } else if NCCL_IF_CONSTEXPR (SameType<Element, __nv_fp8_e5m2>::value) {
         multimemSumE5m2(value, address, SizeTag<words>());
 #endif
-    } else if NCCL_IF_CONSTEXPR (SameType<E, double>::value) {
+    } else if NCCL_IF_CONSTEXPR (SameType<Element, double>::value) {
 #pragma unroll
         for (int i = 0; i < words; i += 2) {
             multimemSumDouble(value + i, address + 4 * i);
         }
-    } else if NCCL_IF_CONSTEXPR (isIntegerOf<E>(8)) {
+    } else if NCCL_IF_CONSTEXPR (isIntegerOf<Element>(8)) {
 #pragma unroll
         for (int i = 0; i < words; i += 2) {
             multimemSumInteger64(value + i, address + 4 * i);
         }
-    } else if NCCL_IF_CONSTEXPR (isIntegerOf<E>(4)) {
+    } else if NCCL_IF_CONSTEXPR (isIntegerOf<Element>(4)) {
 #pragma unroll
         for (int i = 0; i < words; i++) {
             multimemSumInteger32(value + i, address + 4 * i);

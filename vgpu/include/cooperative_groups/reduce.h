@@ -12,10 +12,10 @@ namespace cooperative_groups
 {
 
 #define VGPU_GROUP_OPERATION(name, expression)                                                     \
-    template <class T = void> struct name {                                                        \
-        T operator()(T a, T b) const                                                               \
+    template <class Value = void> struct name {                                                    \
+        Value operator()(Value a, Value b) const                                                   \
         {                                                                                          \
-            return static_cast<T>(expression);                                                     \
+            return static_cast<Value>(expression);                                                 \
         }                                                                                          \
     };
 VGPU_GROUP_OPERATION(plus, a + b)
@@ -26,12 +26,12 @@ VGPU_GROUP_OPERATION(bit_or, a | b)
 VGPU_GROUP_OPERATION(bit_xor, a ^ b)
 #undef VGPU_GROUP_OPERATION
 
-template <unsigned Size, class Parent, class T, class F>
-inline T reduce(const thread_block_tile<Size, Parent> &tile, T value, F combine)
+template <unsigned Size, class Parent, class Value, class Function>
+inline Value reduce(const thread_block_tile<Size, Parent> &tile, Value value, Function combine)
 {
     // The lower rank's value is the left operand, so that all threads compute the same expression.
     for (unsigned distance = 1; distance < Size; distance *= 2) {
-        T other = tile.shfl_xor(value, distance);
+        Value other = tile.shfl_xor(value, distance);
         value =
             (tile.thread_rank() & distance) != 0 ? combine(other, value) : combine(value, other);
     }

@@ -14,7 +14,7 @@ extern "C++" {
 namespace vgpu
 {
 
-template <class T> struct small;
+template <class Value> struct small;
 
 // `sum` is the nearest double to an exact value and `error` the sign of what it misses: the double
 // that is odd where it is inexact, so that rounding it to a shorter format is the same as rounding
@@ -38,7 +38,7 @@ inline double odd_fma(float a, float b, float c)
 }
 
 // An integer as a double that rounds to a shorter format like the integer itself.
-template <class I> inline double odd_double(I x)
+template <class Integer> inline double odd_double(Integer x)
 {
     double nearest = static_cast<double>(x);
     __int128 error = static_cast<__int128>(x) - static_cast<__int128>(nearest);

@@ -125,55 +125,55 @@ struct e5m2x4 {
 };
 
 // A register's bytes as a vector that moves in one instruction and computes lane by lane.
-template <class E, size_t bytes> struct vector {
-    typedef E type __attribute__((vector_size(bytes)));
+template <class Element, size_t bytes> struct vector {
+    typedef Element type __attribute__((vector_size(bytes)));
 };
 
 // ---- How kinds accumulate
 // ------------------------------------------------------------------------ reducer<Kind, bytes,
 // op>::run(range, offset, out): combines `bytes` bytes at `offset` of all members.
 
-template <class V, operation op> struct combine;
-template <class V> struct combine<V, operation::add> {
-    static V of(V a, V b)
+template <class Vector, operation op> struct combine;
+template <class Vector> struct combine<Vector, operation::add> {
+    static Vector of(Vector a, Vector b)
     {
         return a + b;
     }
 };
-template <class V> struct combine<V, operation::min> {
-    static V of(V a, V b)
+template <class Vector> struct combine<Vector, operation::min> {
+    static Vector of(Vector a, Vector b)
     {
         return b < a ? b : a;
     }
 };
-template <class V> struct combine<V, operation::max> {
-    static V of(V a, V b)
+template <class Vector> struct combine<Vector, operation::max> {
+    static Vector of(Vector a, Vector b)
     {
         return a < b ? b : a;
     }
 };
-template <class V> struct combine<V, operation::bit_and> {
-    static V of(V a, V b)
+template <class Vector> struct combine<Vector, operation::bit_and> {
+    static Vector of(Vector a, Vector b)
     {
         return a & b;
     }
 };
-template <class V> struct combine<V, operation::bit_or> {
-    static V of(V a, V b)
+template <class Vector> struct combine<Vector, operation::bit_or> {
+    static Vector of(Vector a, Vector b)
     {
         return a | b;
     }
 };
-template <class V> struct combine<V, operation::bit_xor> {
-    static V of(V a, V b)
+template <class Vector> struct combine<Vector, operation::bit_xor> {
+    static Vector of(Vector a, Vector b)
     {
         return a ^ b;
     }
 };
 
 // Unsigned arithmetic, so that signed sums wrap.
-template <class E, operation op> struct arithmetic_element {
-    typedef E type;
+template <class Element, operation op> struct arithmetic_element {
+    typedef Element type;
 };
 template <> struct arithmetic_element<int32_t, operation::add> {
     typedef uint32_t type;
@@ -353,14 +353,14 @@ inline void load_reduce(typename Kind::storage (&out)[registers], const void *ad
 }
 
 // Writes `value` (1, 2, 4, 8 or 16 bytes) to every member.
-template <class T> inline void store(void *address, const T &value)
+template <class Value> inline void store(void *address, const Value &value)
 {
-    static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0,
+    static_assert(sizeof(Value) <= 16 && (sizeof(Value) & (sizeof(Value) - 1)) == 0,
                   "a multimem access has 1 to 16 bytes");
-    typedef typename vector<char, sizeof(T)>::type vec;
+    typedef typename vector<char, sizeof(Value)>::type vec;
     typedef vec __attribute__((may_alias)) aliasing_vec;
-    const vgpu_multimem_range &range = find(address, sizeof(T));
-    counted once(range, sizeof(T), false);
+    const vgpu_multimem_range &range = find(address, sizeof(Value));
+    counted once(range, sizeof(Value), false);
     size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
     vec raw;
     memcpy(&raw, &value, sizeof(raw));
@@ -369,21 +369,21 @@ template <class T> inline void store(void *address, const T &value)
 }
 
 // A store whose every element is an atomic store of the given order (__ATOMIC_RELAXED or
-// __ATOMIC_RELEASE). T: 1 to 8 bytes.
-template <class T> inline void store_atomic(void *address, T value, int order)
+// __ATOMIC_RELEASE). Value: 1 to 8 bytes.
+template <class Value> inline void store_atomic(void *address, Value value, int order)
 {
-    const vgpu_multimem_range &range = find(address, sizeof(T));
-    counted once(range, sizeof(T), false);
+    const vgpu_multimem_range &range = find(address, sizeof(Value));
+    counted once(range, sizeof(Value), false);
     size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
     for (int i = 0; i < range.member_count; i++)
-        __atomic_store(reinterpret_cast<T *>(range.member[i] + offset), &value, order);
+        __atomic_store(reinterpret_cast<Value *>(range.member[i] + offset), &value, order);
 }
 
 // One member's atomic update.
 template <operation op> struct atomic_operation;
 #define VGPU_MULTIMEM_ATOMIC(op, function)                                                         \
     template <> struct atomic_operation<operation::op> {                                           \
-        template <class E> static void run(E *address, E value, int order)                         \
+        template <class Element> static void run(Element *address, Element value, int order)       \
         {                                                                                          \
             function(address, value, order);                                                       \
         }                                                                                          \
@@ -393,22 +393,23 @@ VGPU_MULTIMEM_ATOMIC(bit_and, __atomic_fetch_and)
 VGPU_MULTIMEM_ATOMIC(bit_or, __atomic_fetch_or)
 VGPU_MULTIMEM_ATOMIC(bit_xor, __atomic_fetch_xor)
 #undef VGPU_MULTIMEM_ATOMIC
-template <class E> inline void update_in_order(E *address, E value, int order, bool larger)
+template <class Element>
+inline void update_in_order(Element *address, Element value, int order, bool larger)
 {
-    E old = __atomic_load_n(address, __ATOMIC_RELAXED);
-    E wanted;
+    Element old = __atomic_load_n(address, __ATOMIC_RELAXED);
+    Element wanted;
     do
         wanted = (old < value) == larger ? value : old;
     while (!__atomic_compare_exchange_n(address, &old, wanted, false, order, __ATOMIC_RELAXED));
 }
 template <> struct atomic_operation<operation::min> {
-    template <class E> static void run(E *address, E value, int order)
+    template <class Element> static void run(Element *address, Element value, int order)
     {
         update_in_order(address, value, order, false);
     }
 };
 template <> struct atomic_operation<operation::max> {
-    template <class E> static void run(E *address, E value, int order)
+    template <class Element> static void run(Element *address, Element value, int order)
     {
         update_in_order(address, value, order, true);
     }
@@ -417,29 +418,30 @@ template <> struct atomic_operation<operation::max> {
 // Combines `value` into every member's integer at `address`, atomically per member. E: a 32- or
 // 64-bit integer. order: __ATOMIC_RELAXED, or __ATOMIC_RELEASE for the members' later readers to
 // see what the caller wrote before.
-template <operation op, class E> inline void reduce(void *address, E value, int order)
+template <operation op, class Element> inline void reduce(void *address, Element value, int order)
 {
-    const vgpu_multimem_range &range = find(address, sizeof(E));
-    counted once(range, sizeof(E), false);
+    const vgpu_multimem_range &range = find(address, sizeof(Element));
+    counted once(range, sizeof(Element), false);
     size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
     for (int i = 0; i < range.member_count; i++)
-        atomic_operation<op>::run(reinterpret_cast<E *>(range.member[i] + offset), value, order);
+        atomic_operation<op>::run(reinterpret_cast<Element *>(range.member[i] + offset), value,
+                                  order);
 }
 
 // The same for floats: adds `value` (float, double, or any type of 2, 4 or 8 bytes that `add`
 // takes) element by element.
-template <class T, class F>
-inline void reduce_with(void *address, int elements, const T *values, F add)
+template <class Value, class Function>
+inline void reduce_with(void *address, int elements, const Value *values, Function add)
 {
-    size_t bytes = sizeof(T) * static_cast<size_t>(elements);
+    size_t bytes = sizeof(Value) * static_cast<size_t>(elements);
     const vgpu_multimem_range &range = find(address, bytes);
     counted once(range, bytes, false);
     size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
     for (int i = 0; i < range.member_count; i++) {
         for (int j = 0; j < elements; j++) {
-            T value = values[j];
-            atomic_update(reinterpret_cast<T *>(range.member[i] + offset) + j,
-                          [&](T old) { return add(old, value); });
+            Value value = values[j];
+            atomic_update(reinterpret_cast<Value *>(range.member[i] + offset) + j,
+                          [&](Value old) { return add(old, value); });
         }
     }
 }

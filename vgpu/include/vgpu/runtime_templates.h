@@ -12,39 +12,40 @@ extern "C++" {
 
 // ---- Memory ------------------------------------------------------------------------------------
 
-template <class T> inline cudaError_t cudaMalloc(T **pointer, size_t bytes)
+template <class Value> inline cudaError_t cudaMalloc(Value **pointer, size_t bytes)
 {
     return ::cudaMalloc(reinterpret_cast<void **>(pointer), bytes);
 }
-template <class T>
-inline cudaError_t cudaMallocHost(T **pointer, size_t bytes, unsigned int flags = 0)
+template <class Value>
+inline cudaError_t cudaMallocHost(Value **pointer, size_t bytes, unsigned int flags = 0)
 {
     return ::cudaHostAlloc(reinterpret_cast<void **>(pointer), bytes, flags);
 }
-template <class T> inline cudaError_t cudaHostAlloc(T **pointer, size_t bytes, unsigned int flags)
+template <class Value>
+inline cudaError_t cudaHostAlloc(Value **pointer, size_t bytes, unsigned int flags)
 {
     return ::cudaHostAlloc(reinterpret_cast<void **>(pointer), bytes, flags);
 }
-template <class T>
-inline cudaError_t cudaHostGetDevicePointer(T **device_pointer, void *host_pointer,
+template <class Value>
+inline cudaError_t cudaHostGetDevicePointer(Value **device_pointer, void *host_pointer,
                                             unsigned int flags)
 {
     return ::cudaHostGetDevicePointer(reinterpret_cast<void **>(device_pointer), host_pointer,
                                       flags);
 }
-template <class T>
-inline cudaError_t cudaMallocManaged(T **pointer, size_t bytes,
+template <class Value>
+inline cudaError_t cudaMallocManaged(Value **pointer, size_t bytes,
                                      unsigned int flags = cudaMemAttachGlobal)
 {
     return ::cudaMallocManaged(reinterpret_cast<void **>(pointer), bytes, flags);
 }
-template <class T>
-inline cudaError_t cudaMallocPitch(T **pointer, size_t *pitch, size_t width, size_t height)
+template <class Value>
+inline cudaError_t cudaMallocPitch(Value **pointer, size_t *pitch, size_t width, size_t height)
 {
     return ::cudaMallocPitch(reinterpret_cast<void **>(pointer), pitch, width, height);
 }
-template <class T>
-inline cudaError_t cudaMallocAsync(T **pointer, size_t bytes, cudaStream_t stream)
+template <class Value>
+inline cudaError_t cudaMallocAsync(Value **pointer, size_t bytes, cudaStream_t stream)
 {
     return ::cudaMallocAsync(reinterpret_cast<void **>(pointer), bytes, stream);
 }
@@ -52,41 +53,42 @@ inline cudaError_t cudaMallocAsync(T **pointer, size_t bytes, cudaStream_t strea
 // ---- Symbols -----------------------------------------------------------------------------------
 // symbol: the __device__ or __constant__ variable itself.
 
-template <class P, class T> inline cudaError_t cudaGetSymbolAddress(P **pointer, const T &symbol)
+template <class Parameter, class Value>
+inline cudaError_t cudaGetSymbolAddress(Parameter **pointer, const Value &symbol)
 {
     return ::cudaGetSymbolAddress(reinterpret_cast<void **>(pointer),
                                   static_cast<const void *>(&symbol));
 }
-template <class T> inline cudaError_t cudaGetSymbolSize(size_t *bytes, const T &symbol)
+template <class Value> inline cudaError_t cudaGetSymbolSize(size_t *bytes, const Value &symbol)
 {
     return ::cudaGetSymbolSize(bytes, static_cast<const void *>(&symbol));
 }
-template <class T>
-inline cudaError_t cudaMemcpyToSymbol(const T &symbol, const void *source, size_t bytes,
+template <class Value>
+inline cudaError_t cudaMemcpyToSymbol(const Value &symbol, const void *source, size_t bytes,
                                       size_t offset = 0,
                                       cudaMemcpyKind kind = cudaMemcpyHostToDevice)
 {
     return ::cudaMemcpyToSymbol(static_cast<const void *>(&symbol), source, bytes, offset, kind);
 }
-template <class T>
-inline cudaError_t cudaMemcpyFromSymbol(void *destination, const T &symbol, size_t bytes,
+template <class Value>
+inline cudaError_t cudaMemcpyFromSymbol(void *destination, const Value &symbol, size_t bytes,
                                         size_t offset = 0,
                                         cudaMemcpyKind kind = cudaMemcpyDeviceToHost)
 {
     return ::cudaMemcpyFromSymbol(destination, static_cast<const void *>(&symbol), bytes, offset,
                                   kind);
 }
-template <class T>
+template <class Value>
 inline cudaError_t
-cudaMemcpyToSymbolAsync(const T &symbol, const void *source, size_t bytes, size_t offset = 0,
+cudaMemcpyToSymbolAsync(const Value &symbol, const void *source, size_t bytes, size_t offset = 0,
                         cudaMemcpyKind kind = cudaMemcpyHostToDevice, cudaStream_t stream = 0)
 {
     return ::cudaMemcpyToSymbolAsync(static_cast<const void *>(&symbol), source, bytes, offset,
                                      kind, stream);
 }
-template <class T>
+template <class Value>
 inline cudaError_t
-cudaMemcpyFromSymbolAsync(void *destination, const T &symbol, size_t bytes, size_t offset = 0,
+cudaMemcpyFromSymbolAsync(void *destination, const Value &symbol, size_t bytes, size_t offset = 0,
                           cudaMemcpyKind kind = cudaMemcpyDeviceToHost, cudaStream_t stream = 0)
 {
     return ::cudaMemcpyFromSymbolAsync(destination, static_cast<const void *>(&symbol), bytes,
@@ -115,22 +117,23 @@ inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t
 
 // ---- Kernels -----------------------------------------------------------------------------------
 
-template <class T>
-inline cudaError_t cudaLaunchKernel(T *kernel, dim3 grid, dim3 block, void **arguments,
+template <class Value>
+inline cudaError_t cudaLaunchKernel(Value *kernel, dim3 grid, dim3 block, void **arguments,
                                     size_t shared_bytes = 0, cudaStream_t stream = 0)
 {
     return ::cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, arguments,
                               shared_bytes, stream);
 }
-template <class T>
-inline cudaError_t cudaLaunchCooperativeKernel(T *kernel, dim3 grid, dim3 block, void **arguments,
-                                               size_t shared_bytes = 0, cudaStream_t stream = 0)
+template <class Value>
+inline cudaError_t cudaLaunchCooperativeKernel(Value *kernel, dim3 grid, dim3 block,
+                                               void **arguments, size_t shared_bytes = 0,
+                                               cudaStream_t stream = 0)
 {
     return ::cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(kernel), grid, block,
                                          arguments, shared_bytes, stream);
 }
-template <class T>
-inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, T *kernel,
+template <class Value>
+inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, Value *kernel,
                                        void **arguments)
 {
     return ::cudaLaunchKernelExC(config, reinterpret_cast<const void *>(kernel), arguments);
@@ -147,34 +150,35 @@ inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
     };
     return launch(std::forward<Arguments>(arguments)...);
 }
-template <class T>
-inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, T *kernel)
+template <class Value>
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, Value *kernel)
 {
     return ::cudaFuncGetAttributes(attributes, reinterpret_cast<const void *>(kernel));
 }
-template <class T>
-inline cudaError_t cudaFuncSetAttribute(T *kernel, cudaFuncAttribute attribute, int value)
+template <class Value>
+inline cudaError_t cudaFuncSetAttribute(Value *kernel, cudaFuncAttribute attribute, int value)
 {
     return ::cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), attribute, value);
 }
-template <class T> inline cudaError_t cudaFuncSetCacheConfig(T *kernel, cudaFuncCache config)
+template <class Value>
+inline cudaError_t cudaFuncSetCacheConfig(Value *kernel, cudaFuncCache config)
 {
     return ::cudaFuncSetCacheConfig(reinterpret_cast<const void *>(kernel), config);
 }
 
 // ---- Occupancy ---------------------------------------------------------------------------------
 
-template <class T>
-inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T kernel,
+template <class Value>
+inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Value kernel,
                                                                  int block_size,
                                                                  size_t dynamic_shared_bytes)
 {
     return ::cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         blocks, reinterpret_cast<const void *>(kernel), block_size, dynamic_shared_bytes);
 }
-template <class T>
+template <class Value>
 inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    int *blocks, T kernel, int block_size, size_t dynamic_shared_bytes, unsigned int flags)
+    int *blocks, Value kernel, int block_size, size_t dynamic_shared_bytes, unsigned int flags)
 {
     return ::cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         blocks, reinterpret_cast<const void *>(kernel), block_size, dynamic_shared_bytes, flags);
@@ -183,9 +187,9 @@ inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
 // The block size (a multiple of the warp's, at most `limit` where that is not 0) with the most
 // resident threads, and the grid that fills the device with it. bytes_of(block size): the dynamic
 // shared memory that a block of that size needs.
-template <class T, class F>
+template <class Value, class Function>
 inline cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int *min_grid, int *block_size,
-                                                                  T kernel, F bytes_of,
+                                                                  Value kernel, Function bytes_of,
                                                                   int limit = 0)
 {
     int device, processors;
@@ -216,8 +220,8 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int *min_grid,
     }
     return best_threads > 0 ? cudaSuccess : cudaErrorInvalidConfiguration;
 }
-template <class T>
-inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int *min_grid, int *block_size, T kernel,
+template <class Value>
+inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int *min_grid, int *block_size, Value kernel,
                                                       size_t dynamic_shared_bytes = 0,
                                                       int limit = 0)
 {

@@ -49,17 +49,17 @@ template <int... i> struct make_indices<0, i...> {
     typedef indices<i...> type;
 };
 
-template <class T> struct plain {
-    typedef T type;
+template <class Value> struct plain {
+    typedef Value type;
 };
-template <class T> struct plain<T &> {
-    typedef T type;
+template <class Value> struct plain<Value &> {
+    typedef Value type;
 };
-template <class T> struct plain<T &&> {
-    typedef T type;
+template <class Value> struct plain<Value &&> {
+    typedef Value type;
 };
-template <class T> struct plain<const T> {
-    typedef T type;
+template <class Value> struct plain<const Value> {
+    typedef Value type;
 };
 
 // "k" and "... [with T = float; int N = 4]" give "k<float, 4>": the first `count` values of the
@@ -94,18 +94,18 @@ inline const char *template_name(const char *name, const char *signature, int co
     return text;
 }
 
-template <class F, F function, class Information> struct kernel_stub {
-    static_assert(sizeof(F) == 0, "a __global__ function must return void");
+template <class Function, Function function, class Information> struct kernel_stub {
+    static_assert(sizeof(Function) == 0, "a __global__ function must return void");
 };
 
 // The host stub of one kernel. Naming `launch` registers it; a kernel's body begins with `if
 // (launch(parameters)) return;`.
-template <class... P, void (*function)(P...), class Information>
-struct kernel_stub<void (*)(P...), function, Information> {
+template <class... Parameter, void (*function)(Parameter...), class Information>
+struct kernel_stub<void (*)(Parameter...), function, Information> {
     static const bool registered;
 
     // Takes a pushed launch, if there is one; else the body runs.
-    template <class... A> static bool launch(A &...parameters)
+    template <class... First> static bool launch(First &...parameters)
     {
         (void)&registered;
         if (__builtin_expect(!vgpu_launch_pending(), 1))
@@ -122,27 +122,28 @@ struct kernel_stub<void (*)(P...), function, Information> {
     }
     static void invoke(void **arguments)
     {
-        invoke_with(arguments, typename make_indices<static_cast<int>(sizeof...(P))>::type());
+        invoke_with(arguments,
+                    typename make_indices<static_cast<int>(sizeof...(Parameter))>::type());
     }
     template <int... i> static void invoke_with(void **arguments, indices<i...>)
     {
         (void)arguments;
-        function(*static_cast<typename plain<P>::type *>(arguments[i])...);
+        function(*static_cast<typename plain<Parameter>::type *>(arguments[i])...);
     }
 
     static bool enlist()
     {
-        static const uint32_t bytes[] = {static_cast<uint32_t>(sizeof(typename plain<P>::type))...,
-                                         0};
-        static const uint32_t align[] = {static_cast<uint32_t>(alignof(typename plain<P>::type))...,
-                                         0};
+        static const uint32_t bytes[] = {
+            static_cast<uint32_t>(sizeof(typename plain<Parameter>::type))..., 0};
+        static const uint32_t align[] = {
+            static_cast<uint32_t>(alignof(typename plain<Parameter>::type))..., 0};
         static const vgpu_kernel kernel = {address(),
                                            template_name(Information::name(),
                                                          Information::signature(),
                                                          Information::template_parameters),
                                            invoke,
                                            &unit_image,
-                                           static_cast<int>(sizeof...(P)),
+                                           static_cast<int>(sizeof...(Parameter)),
                                            bytes,
                                            align,
                                            Information::threads(),
@@ -153,9 +154,9 @@ struct kernel_stub<void (*)(P...), function, Information> {
     }
 };
 
-template <class... P, void (*function)(P...), class Information>
-const bool kernel_stub<void (*)(P...), function, Information>::registered =
-    kernel_stub<void (*)(P...), function, Information>::enlist();
+template <class... Parameter, void (*function)(Parameter...), class Information>
+const bool kernel_stub<void (*)(Parameter...), function, Information>::registered =
+    kernel_stub<void (*)(Parameter...), function, Information>::enlist();
 
 // ---- The thread sanitizer ----------------------------------------------------------------------
 #ifdef __SANITIZE_THREAD__
@@ -198,22 +199,22 @@ namespace vgpu
 // Registers a __device__ or __constant__ variable; lives as long as the program.
 struct symbol {
     vgpu_symbol description;
-    template <class T> symbol(const T &variable, const char *name, bool constant)
+    template <class Value> symbol(const Value &variable, const char *name, bool constant)
     {
         description.host_image =
             const_cast<void *>(static_cast<const volatile void *>(__builtin_addressof(variable)));
         description.name = name;
-        description.bytes = sizeof(T);
-        description.align = alignof(T);
+        description.bytes = sizeof(Value);
+        description.align = alignof(Value);
         description.constant = constant;
         vgpu_register_symbol(&description);
     }
 };
 
 // The running device's copy of a variable; on the host the variable itself.
-template <class T> inline T &device_variable(T &variable)
+template <class Value> inline Value &device_variable(Value &variable)
 {
-    return *static_cast<T *>(vgpu_symbol_address(
+    return *static_cast<Value *>(vgpu_symbol_address(
         const_cast<void *>(static_cast<const volatile void *>(__builtin_addressof(variable)))));
 }
 

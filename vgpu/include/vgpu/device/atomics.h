@@ -26,16 +26,16 @@ template <> struct bits_of<8> {
     typedef uint64_t type;
 };
 
-// *address = f(*address), atomically; returns the old value. T: 2, 4 or 8 bytes.
-template <class T, class F> inline T atomic_update(T *address, F f)
+// *address = f(*address), atomically; returns the old value. Value: 2, 4 or 8 bytes.
+template <class Value, class Function> inline Value atomic_update(Value *address, Function f)
 {
-    typedef typename bits_of<sizeof(T)>::type bits;
+    typedef typename bits_of<sizeof(Value)>::type bits;
     typedef bits __attribute__((may_alias)) aliasing_bits;
     aliasing_bits *word = reinterpret_cast<aliasing_bits *>(address);
     bits old = __atomic_load_n(word, __ATOMIC_RELAXED);
     for (;;) {
-        T value = bit_cast<T>(old);
-        bits wanted = bit_cast<bits>(static_cast<T>(f(value)));
+        Value value = bit_cast<Value>(old);
+        bits wanted = bit_cast<bits>(static_cast<Value>(f(value)));
         if (__atomic_compare_exchange_n(word, &old, wanted, false, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED))
             return value;
@@ -49,35 +49,36 @@ inline void poll(bool unchanged)
         vgpu_yield();
 }
 
-template <class T> inline T atomic_add(T *address, T value)
+template <class Value> inline Value atomic_add(Value *address, Value value)
 {
-    T old = __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+    Value old = __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
     poll(value == 0);
     return old;
 }
-template <class T> inline T atomic_exchange(T *address, T value)
+template <class Value> inline Value atomic_exchange(Value *address, Value value)
 {
-    T old = __atomic_exchange_n(address, value, __ATOMIC_RELAXED);
+    Value old = __atomic_exchange_n(address, value, __ATOMIC_RELAXED);
     poll(old == value);
     return old;
 }
-template <class T> inline T atomic_compare_exchange(T *address, T expected, T value)
+template <class Value>
+inline Value atomic_compare_exchange(Value *address, Value expected, Value value)
 {
-    T old = expected;
+    Value old = expected;
     bool stored = __atomic_compare_exchange_n(address, &old, value, false, __ATOMIC_RELAXED,
                                               __ATOMIC_RELAXED);
     poll(!stored || expected == value);
     return old;
 }
-template <class T> inline T atomic_min(T *address, T value)
+template <class Value> inline Value atomic_min(Value *address, Value value)
 {
-    T old = atomic_update(address, [value](T x) { return value < x ? value : x; });
+    Value old = atomic_update(address, [value](Value x) { return value < x ? value : x; });
     poll(!(value < old));
     return old;
 }
-template <class T> inline T atomic_max(T *address, T value)
+template <class Value> inline Value atomic_max(Value *address, Value value)
 {
-    T old = atomic_update(address, [value](T x) { return x < value ? value : x; });
+    Value old = atomic_update(address, [value](Value x) { return x < value ? value : x; });
     poll(!(old < value));
     return old;
 }
@@ -133,21 +134,21 @@ VGPU_ATOMIC(atomicDec, unsigned int, vgpu::atomic_update(address, [value](unsign
 namespace vgpu
 {
 
-template <class T> inline T atomic_and(T *address, T value)
+template <class Value> inline Value atomic_and(Value *address, Value value)
 {
-    T old = __atomic_fetch_and(address, value, __ATOMIC_RELAXED);
+    Value old = __atomic_fetch_and(address, value, __ATOMIC_RELAXED);
     poll((old & value) == old);
     return old;
 }
-template <class T> inline T atomic_or(T *address, T value)
+template <class Value> inline Value atomic_or(Value *address, Value value)
 {
-    T old = __atomic_fetch_or(address, value, __ATOMIC_RELAXED);
+    Value old = __atomic_fetch_or(address, value, __ATOMIC_RELAXED);
     poll((old | value) == old);
     return old;
 }
-template <class T> inline T atomic_xor(T *address, T value)
+template <class Value> inline Value atomic_xor(Value *address, Value value)
 {
-    T old = __atomic_fetch_xor(address, value, __ATOMIC_RELAXED);
+    Value old = __atomic_fetch_xor(address, value, __ATOMIC_RELAXED);
     poll(value == 0);
     return old;
 }

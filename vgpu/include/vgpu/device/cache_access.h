@@ -11,12 +11,12 @@
 extern "C++" {
 
 #define VGPU_LOAD(name)                                                                            \
-    template <class T> inline T name(const T *address)                                             \
+    template <class Value> inline Value name(const Value *address)                                 \
     {                                                                                              \
         return vgpu::load(address);                                                                \
     }
 #define VGPU_STORE(name)                                                                           \
-    template <class T> inline void name(T *address, T value)                                       \
+    template <class Value> inline void name(Value *address, Value value)                           \
     {                                                                                              \
         vgpu::store(address, value);                                                               \
     }
@@ -36,17 +36,18 @@ namespace vgpu
 {
 
 // One to eight bytes as one relaxed atomic access; wider ones are naturally aligned vectors.
-template <class T, bool is_small = (sizeof(T) <= 8 && (sizeof(T) & (sizeof(T) - 1)) == 0)>
+template <class Value,
+          bool is_small = (sizeof(Value) <= 8 && (sizeof(Value) & (sizeof(Value) - 1)) == 0)>
 struct volatile_access {
-    static T load(const T *address)
+    static Value load(const Value *address)
     {
-        T value;
-        __atomic_load(const_cast<T *>(address), &value, __ATOMIC_RELAXED);
+        Value value;
+        __atomic_load(const_cast<Value *>(address), &value, __ATOMIC_RELAXED);
         return value;
     }
 };
-template <class T> struct volatile_access<T, false> {
-    static T load(const T *address)
+template <class Value> struct volatile_access<Value, false> {
+    static Value load(const Value *address)
     {
         return vgpu::load(address);
     }
@@ -54,9 +55,9 @@ template <class T> struct volatile_access<T, false> {
 
 } // namespace vgpu
 
-template <class T> inline T __ldcv(const T *address)
+template <class Value> inline Value __ldcv(const Value *address)
 {
-    T value = vgpu::volatile_access<T>::load(address);
+    Value value = vgpu::volatile_access<Value>::load(address);
     vgpu_yield();
     return value;
 }

@@ -33,23 +33,23 @@ template <class To, class From> inline To bit_cast(const From &from)
 }
 
 // One value from memory: naturally aligned 1 to 16 bytes in one instruction.
-template <class T> inline T load(const T *address)
+template <class Value> inline Value load(const Value *address)
 {
-    if (sizeof(T) == 16 && alignof(T) == 16) {
+    if (sizeof(Value) == 16 && alignof(Value) == 16) {
         bytes16 raw = *reinterpret_cast<const bytes16 *>(address);
-        T value;
+        Value value;
         memcpy(static_cast<void *>(&value), &raw,
-               sizeof(raw) < sizeof(T) ? sizeof(raw) : sizeof(T));
+               sizeof(raw) < sizeof(Value) ? sizeof(raw) : sizeof(Value));
         return value;
     }
     return *address;
 }
 
-template <class T> inline void store(T *address, const T &value)
+template <class Value> inline void store(Value *address, const Value &value)
 {
-    if (sizeof(T) == 16 && alignof(T) == 16) {
+    if (sizeof(Value) == 16 && alignof(Value) == 16) {
         bytes16 raw;
-        memcpy(&raw, &value, sizeof(raw) < sizeof(T) ? sizeof(raw) : sizeof(T));
+        memcpy(&raw, &value, sizeof(raw) < sizeof(Value) ? sizeof(raw) : sizeof(Value));
         *reinterpret_cast<bytes16 *>(address) = raw;
         return;
     }

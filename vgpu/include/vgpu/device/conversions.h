@@ -18,7 +18,7 @@ extern "C++" {
 namespace vgpu
 {
 
-template <class F> inline F round_to_integral(F x, rounding m)
+template <class Function> inline Function round_to_integral(Function x, rounding m)
 {
     switch (m) {
     case rounding::zero:
@@ -30,36 +30,36 @@ template <class F> inline F round_to_integral(F x, rounding m)
     default: {
         // Half to even, whatever the processor's mode: floor or ceiling, the nearer; the even one
         // where both are near.
-        F low = std::floor(x), above = x - low;
-        if (above < F(0.5))
+        Function low = std::floor(x), above = x - low;
+        if (above < Function(0.5))
             return low;
-        if (above > F(0.5))
-            return low + F(1);
-        return std::fmod(low, F(2)) == 0 ? low : low + F(1);
+        if (above > Function(0.5))
+            return low + Function(1);
+        return std::fmod(low, Function(2)) == 0 ? low : low + Function(1);
     }
     }
 }
 
-template <class I, class F> inline I to_integer(F x, rounding m)
+template <class Integer, class Function> inline Integer to_integer(Function x, rounding m)
 {
-    typedef std::numeric_limits<I> limits;
+    typedef std::numeric_limits<Integer> limits;
     if (x != x) {
-        if (sizeof(F) == 8 || sizeof(I) == 8)
-            return static_cast<I>(1ull << (8 * sizeof(I) - 1));
+        if (sizeof(Function) == 8 || sizeof(Integer) == 8)
+            return static_cast<Integer>(1ull << (8 * sizeof(Integer) - 1));
         return 0;
     }
-    F whole = round_to_integral(x, m);
-    const F end = std::ldexp(F(1), limits::digits); // the first value too large
+    Function whole = round_to_integral(x, m);
+    const Function end = std::ldexp(Function(1), limits::digits); // the first value too large
     if (whole >= end)
         return limits::max();
-    if (whole < (limits::is_signed ? -end : F(0)))
+    if (whole < (limits::is_signed ? -end : Function(0)))
         return limits::min();
-    return static_cast<I>(whole);
+    return static_cast<Integer>(whole);
 }
 
-template <class F, class I> inline F from_integer(I x, rounding m)
+template <class Function, class Integer> inline Function from_integer(Integer x, rounding m)
 {
-    F nearest = static_cast<F>(x);
+    Function nearest = static_cast<Function>(x);
     typedef __int128 wide;
     wide difference = static_cast<wide>(x) - static_cast<wide>(nearest);
     return adjust(nearest, (difference > 0) - (difference < 0), m);

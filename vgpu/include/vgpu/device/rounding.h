@@ -38,7 +38,7 @@ inline double next(double x, bool up)
 
 // `nearest` is an exact result rounded to nearest and `error` the sign of (exact - nearest): the
 // result in mode m.
-template <class T> inline T adjust(T nearest, int error, rounding m)
+template <class Value> inline Value adjust(Value nearest, int error, rounding m)
 {
     if (error == 0 || m == rounding::nearest || nearest != nearest)
         return nearest;
@@ -53,36 +53,36 @@ template <class T> inline T adjust(T nearest, int error, rounding m)
 
 // An exact zero has the sign that its rounding mode gives it: the sum of x and -x is -0 only when
 // rounding down.
-template <class T> inline T exact_zero(T a, T b, rounding m)
+template <class Value> inline Value exact_zero(Value a, Value b, rounding m)
 {
     if (std::signbit(a) == std::signbit(b))
-        return std::signbit(a) ? -T(0) : T(0);
-    return m == rounding::down ? -T(0) : T(0);
+        return std::signbit(a) ? -Value(0) : Value(0);
+    return m == rounding::down ? -Value(0) : Value(0);
 }
 
-template <class W> inline int sign_of(W x)
+template <class Wide> inline int sign_of(Wide x)
 {
     return (x > 0) - (x < 0);
 }
 
 // The sign of (hi + lo - rounded), where |lo| is at most half a unit of hi's last place.
-template <class T, class W> inline int error_sign(W hi, W lo, T rounded)
+template <class Value, class Wide> inline int error_sign(Wide hi, Wide lo, Value rounded)
 {
     if (std::isinf(rounded))
         return rounded > 0 ? -1 : 1;
-    W difference = hi - static_cast<W>(rounded);
+    Wide difference = hi - static_cast<Wide>(rounded);
     return difference != 0 ? sign_of(difference) : sign_of(lo);
 }
 
 // The exact error of s = a + b.
-template <class W> inline W sum_error(W a, W b, W s)
+template <class Wide> inline Wide sum_error(Wide a, Wide b, Wide s)
 {
-    W bb = s - a;
+    Wide bb = s - a;
     return (a - (s - bb)) + (b - bb);
 }
 
-// Wide: a type whose products of two T are exact and whose range holds all of them.
-template <class T> struct wide_of;
+// Wide: a type whose products of two Value are exact and whose range holds all of them.
+template <class Value> struct wide_of;
 template <> struct wide_of<float> {
     typedef double type;
 };
@@ -90,55 +90,55 @@ template <> struct wide_of<double> {
     typedef quad type;
 };
 
-// hi + lo, rounded once to T. To nearest, too: hi is first made odd where it is inexact, so that
-// rounding twice is harmless.
-template <class T, class W> inline T round_sum(W hi, W lo, rounding m)
+// hi + lo, rounded once to Value. To nearest, too: hi is first made odd where it is inexact, so
+// that rounding twice is harmless.
+template <class Value, class Wide> inline Value round_sum(Wide hi, Wide lo, rounding m)
 {
-    T nearest = static_cast<T>(hi);
+    Value nearest = static_cast<Value>(hi);
     if (lo != 0 && !std::isinf(nearest)) {
-        // Only where hi lies exactly half way between two T does lo decide the nearest.
-        T other = next(nearest, static_cast<W>(nearest) < hi);
-        if (static_cast<W>(nearest) != hi && !std::isinf(other) &&
-            hi - static_cast<W>(nearest) == static_cast<W>(other) - hi &&
-            (lo > 0) == (static_cast<W>(other) > hi))
+        // Only where hi lies exactly half way between two Value does lo decide the nearest.
+        Value other = next(nearest, static_cast<Wide>(nearest) < hi);
+        if (static_cast<Wide>(nearest) != hi && !std::isinf(other) &&
+            hi - static_cast<Wide>(nearest) == static_cast<Wide>(other) - hi &&
+            (lo > 0) == (static_cast<Wide>(other) > hi))
             nearest = other;
     }
     return adjust(nearest, error_sign(hi, lo, nearest), m);
 }
 
-template <class T> inline T add(T a, T b, rounding m)
+template <class Value> inline Value add(Value a, Value b, rounding m)
 {
-    T s = a + b;
+    Value s = a + b;
     if (m == rounding::nearest || !std::isfinite(a) || !std::isfinite(b))
         return s;
     if (s == 0)
         return a == 0 ? exact_zero(a, b, m) : exact_zero(a, -a, m);
-    typedef typename wide_of<T>::type W;
-    W hi = static_cast<W>(a) + static_cast<W>(b);
-    return adjust(s, error_sign(hi, sum_error<W>(a, b, hi), s), m);
+    typedef typename wide_of<Value>::type Wide;
+    Wide hi = static_cast<Wide>(a) + static_cast<Wide>(b);
+    return adjust(s, error_sign(hi, sum_error<Wide>(a, b, hi), s), m);
 }
 
-template <class T> inline T multiply(T a, T b, rounding m)
+template <class Value> inline Value multiply(Value a, Value b, rounding m)
 {
-    T p = a * b;
+    Value p = a * b;
     if (m == rounding::nearest || !std::isfinite(a) || !std::isfinite(b))
         return p;
-    typedef typename wide_of<T>::type W;
-    return adjust(p, error_sign<T, W>(static_cast<W>(a) * static_cast<W>(b), 0, p), m);
+    typedef typename wide_of<Value>::type Wide;
+    return adjust(p, error_sign<Value, Wide>(static_cast<Wide>(a) * static_cast<Wide>(b), 0, p), m);
 }
 
-template <class T> inline T divide(T a, T b, rounding m)
+template <class Value> inline Value divide(Value a, Value b, rounding m)
 {
-    T q = a / b;
+    Value q = a / b;
     if (m == rounding::nearest || !std::isfinite(a) || !std::isfinite(b) || b == 0 || a == 0)
         return q;
-    typedef typename wide_of<T>::type W;
+    typedef typename wide_of<Value>::type Wide;
     int error;
     if (std::isinf(q)) {
         error = q > 0 ? -1 : 1;
     } else {
         // exact - q has the sign of (a - q*b) / b.
-        W residual = static_cast<W>(a) - static_cast<W>(q) * static_cast<W>(b);
+        Wide residual = static_cast<Wide>(a) - static_cast<Wide>(q) * static_cast<Wide>(b);
         error = sign_of(residual) * (b < 0 ? -1 : 1);
         // A quotient that vanished keeps its sign through the operands.
         if (q == 0)
@@ -173,28 +173,29 @@ inline double nearest_root(double a)
 }
 #endif
 
-template <class T> inline T square_root(T a, rounding m)
+template <class Value> inline Value square_root(Value a, rounding m)
 {
-    T r = nearest_root(a);
+    Value r = nearest_root(a);
     if (m == rounding::nearest || !(a > 0) || std::isinf(a))
         return r;
-    typedef typename wide_of<T>::type W;
-    return adjust(r, sign_of(static_cast<W>(a) - static_cast<W>(r) * static_cast<W>(r)), m);
+    typedef typename wide_of<Value>::type Wide;
+    return adjust(r, sign_of(static_cast<Wide>(a) - static_cast<Wide>(r) * static_cast<Wide>(r)),
+                  m);
 }
 
-template <class T> inline T multiply_add(T a, T b, T c, rounding m)
+template <class Value> inline Value multiply_add(Value a, Value b, Value c, rounding m)
 {
     if (m == rounding::nearest || !std::isfinite(a) || !std::isfinite(b) || !std::isfinite(c))
         return std::fma(a, b, c);
-    typedef typename wide_of<T>::type W;
-    W p = static_cast<W>(a) * static_cast<W>(b);
-    W s = p + static_cast<W>(c);
+    typedef typename wide_of<Value>::type Wide;
+    Wide p = static_cast<Wide>(a) * static_cast<Wide>(b);
+    Wide s = p + static_cast<Wide>(c);
     if (s == 0) {
-        T product_sign = std::signbit(a) != std::signbit(b) ? -T(0) : T(0);
-        return exact_zero(p == 0 ? product_sign : T(p > 0 ? 1 : -1), p == 0 ? c : T(p > 0 ? -1 : 1),
-                          m);
+        Value product_sign = std::signbit(a) != std::signbit(b) ? -Value(0) : Value(0);
+        return exact_zero(p == 0 ? product_sign : Value(p > 0 ? 1 : -1),
+                          p == 0 ? c : Value(p > 0 ? -1 : 1), m);
     }
-    return round_sum<T, W>(s, sum_error<W>(p, c, s), m);
+    return round_sum<Value, Wide>(s, sum_error<Wide>(p, c, s), m);
 }
 
 } // namespace vgpu

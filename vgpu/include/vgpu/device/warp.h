@@ -23,19 +23,19 @@ inline unsigned lane()
 }
 
 // Everybody's values after an exchange; lanes that took no part are zero.
-template <class T> struct warp_values {
-    static_assert(sizeof(T) <= 16, "a warp exchange carries at most 16 bytes a lane");
+template <class Value> struct warp_values {
+    static_assert(sizeof(Value) <= 16, "a warp exchange carries at most 16 bytes a lane");
     alignas(16) unsigned char slot[32][16];
     unsigned present;
 
-    warp_values(unsigned mask, const T &value)
+    warp_values(unsigned mask, const Value &value)
     {
-        present = vgpu_warp_exchange(mask, &value, sizeof(T), slot);
+        present = vgpu_warp_exchange(mask, &value, sizeof(Value), slot);
     }
-    T operator[](unsigned lane) const
+    Value operator[](unsigned lane) const
     {
-        T value;
-        memcpy(static_cast<void *>(&value), slot[lane & 31u], sizeof(T));
+        Value value;
+        memcpy(static_cast<void *>(&value), slot[lane & 31u], sizeof(Value));
         return value;
     }
     bool has(unsigned lane) const
@@ -60,38 +60,43 @@ inline void check_width(int width)
         vgpu_fault(cudaErrorLaunchFailure, "shuffle width %d: must be 1, 2, 4, 8, 16 or 32", width);
 }
 
-template <class T> inline T shuffle(unsigned mask, const T &value, unsigned source, bool inside)
+template <class Value>
+inline Value shuffle(unsigned mask, const Value &value, unsigned source, bool inside)
 {
-    warp_values<T> values(mask, value);
+    warp_values<Value> values(mask, value);
     return inside ? values[source] : value;
 }
 
 } // namespace vgpu
 
-// T: any type of at most 16 bytes that CUDA shuffles; a source outside the segment gives the
+// Value: any type of at most 16 bytes that CUDA shuffles; a source outside the segment gives the
 // caller's own value.
-template <class T> inline T __shfl_sync(unsigned mask, T value, int source, int width = 32)
+template <class Value>
+inline Value __shfl_sync(unsigned mask, Value value, int source, int width = 32)
 {
     vgpu::check_width(width);
     unsigned w = static_cast<unsigned>(width);
     return vgpu::shuffle(
         mask, value, vgpu::segment_begin(width) + (static_cast<unsigned>(source) & (w - 1u)), true);
 }
-template <class T> inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32)
+template <class Value>
+inline Value __shfl_up_sync(unsigned mask, Value value, unsigned delta, int width = 32)
 {
     vgpu::check_width(width);
     unsigned lane = vgpu::lane();
     bool inside = delta <= lane && lane - delta >= vgpu::segment_begin(width);
     return vgpu::shuffle(mask, value, lane - delta, inside);
 }
-template <class T> inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32)
+template <class Value>
+inline Value __shfl_down_sync(unsigned mask, Value value, unsigned delta, int width = 32)
 {
     vgpu::check_width(width);
     unsigned lane = vgpu::lane();
     bool inside = delta < 32u && lane + delta <= vgpu::segment_end(width);
     return vgpu::shuffle(mask, value, lane + delta, inside);
 }
-template <class T> inline T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32)
+template <class Value>
+inline Value __shfl_xor_sync(unsigned mask, Value value, int lane_mask, int width = 32)
 {
     vgpu::check_width(width);
     unsigned source = vgpu::lane() ^ static_cast<unsigned>(lane_mask);
@@ -130,21 +135,21 @@ VGPU_FUNCTION int __uni_sync(unsigned mask, int predicate)
 }
 
 // The lanes whose value is the caller's, bit for bit.
-template <class T> inline unsigned __match_any_sync(unsigned mask, T value)
+template <class Value> inline unsigned __match_any_sync(unsigned mask, Value value)
 {
-    vgpu::warp_values<T> values(mask, value);
+    vgpu::warp_values<Value> values(mask, value);
     unsigned result = 0;
     for (unsigned i = 0; i < 32; i++)
-        if (values.has(i) && memcmp(values.slot[i], &value, sizeof(T)) == 0)
+        if (values.has(i) && memcmp(values.slot[i], &value, sizeof(Value)) == 0)
             result |= 1u << i;
     return result;
 }
-template <class T> inline unsigned __match_all_sync(unsigned mask, T value, int *predicate)
+template <class Value> inline unsigned __match_all_sync(unsigned mask, Value value, int *predicate)
 {
-    vgpu::warp_values<T> values(mask, value);
+    vgpu::warp_values<Value> values(mask, value);
     *predicate = 1;
     for (unsigned i = 0; i < 32; i++)
-        if (values.has(i) && memcmp(values.slot[i], &value, sizeof(T)) != 0)
+        if (values.has(i) && memcmp(values.slot[i], &value, sizeof(Value)) != 0)
             *predicate = 0;
     return *predicate ? values.present : 0u;
 }
@@ -152,11 +157,12 @@ template <class T> inline unsigned __match_all_sync(unsigned mask, T value, int 
 namespace vgpu
 {
 
-template <class T, class F> inline T warp_reduce(unsigned mask, T value, F combine)
+template <class Value, class Function>
+inline Value warp_reduce(unsigned mask, Value value, Function combine)
 {
-    warp_values<T> values(mask, value);
+    warp_values<Value> values(mask, value);
     bool first = true;
-    T result = value;
+    Value result = value;
     for (unsigned i = 0; i < 32; i++) {
         if (!values.has(i))
             continue;

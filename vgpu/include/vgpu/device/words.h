@@ -13,7 +13,7 @@ namespace vgpu
 {
 
 // f(a_i, b_i) for each lane, computed in int and cut to the lane's width.
-template <class Lane, class F> inline unsigned lanes(unsigned a, unsigned b, F f)
+template <class Lane, class Function> inline unsigned lanes(unsigned a, unsigned b, Function f)
 {
     const int bits = 8 * static_cast<int>(sizeof(Lane));
     const unsigned mask = (1u << bits) - 1u;
@@ -26,7 +26,7 @@ template <class Lane, class F> inline unsigned lanes(unsigned a, unsigned b, F f
 }
 
 // Sum over the lanes of f(a_i, b_i).
-template <class Lane, class F> inline unsigned sum_lanes(unsigned a, unsigned b, F f)
+template <class Lane, class Function> inline unsigned sum_lanes(unsigned a, unsigned b, Function f)
 {
     const int bits = 8 * static_cast<int>(sizeof(Lane));
     const unsigned mask = (1u << bits) - 1u;

@@ -87,40 +87,40 @@ template <> struct access<32> {
     }
 };
 
-template <order o, class T, int n> inline void ld(T (&out)[n], const char *from)
+template <order o, class Value, int n> inline void ld(Value (&out)[n], const char *from)
 {
-    access<static_cast<int>(sizeof(T)) * n>::template load<o>(out, from);
+    access<static_cast<int>(sizeof(Value)) * n>::template load<o>(out, from);
     if (o != order::weak)
         vgpu_yield();
 }
-template <order o, class T, int n> inline void st(char *to, const T (&value)[n])
+template <order o, class Value, int n> inline void st(char *to, const Value (&value)[n])
 {
-    access<static_cast<int>(sizeof(T)) * n>::template store<o>(to, value);
+    access<static_cast<int>(sizeof(Value)) * n>::template store<o>(to, value);
 }
 
 // ---- Atomics -----------------------------------------------------------------------------------
 
-template <order o, class T, class F> inline T atomic_change(char *at, F f)
+template <order o, class Value, class Function> inline Value atomic_change(char *at, Function f)
 {
-    typedef typename bits_of<sizeof(T)>::type bits;
+    typedef typename bits_of<sizeof(Value)>::type bits;
     typedef bits __attribute__((may_alias)) aliasing;
     aliasing *word = reinterpret_cast<aliasing *>(at);
     bits old = __atomic_load_n(word, __ATOMIC_RELAXED);
     for (;;) {
-        bits wanted = bit_cast<bits>(static_cast<T>(f(bit_cast<T>(old))));
+        bits wanted = bit_cast<bits>(static_cast<Value>(f(bit_cast<Value>(old))));
         if (__atomic_compare_exchange_n(word, &old, wanted, false, atomic_order(o),
                                         __ATOMIC_RELAXED)) {
             if (wanted == old)
                 vgpu_yield();
-            return bit_cast<T>(old);
+            return bit_cast<Value>(old);
         }
     }
 }
 
-template <class T> inline T wrapping_sum(T a, T b)
+template <class Value> inline Value wrapping_sum(Value a, Value b)
 {
-    return static_cast<T>(static_cast<typename std::make_unsigned<T>::type>(a) +
-                          static_cast<typename std::make_unsigned<T>::type>(b));
+    return static_cast<Value>(static_cast<typename std::make_unsigned<Value>::type>(a) +
+                              static_cast<typename std::make_unsigned<Value>::type>(b));
 }
 inline float wrapping_sum(float a, float b)
 {
@@ -159,44 +159,45 @@ template <multimem::operation op> inline bf16x2 combined(bf16x2 a, bf16x2 b)
 {
     return combined_pair<op, bf16x2, bf16>(a, b);
 }
-template <class T> struct is_small_float {
-    static const bool value = !std::is_arithmetic<T>::value;
+template <class Value> struct is_small_float {
+    static const bool value = !std::is_arithmetic<Value>::value;
 };
 
-template <class T, multimem::operation op, bool small = is_small_float<T>::value> struct combining;
-template <class T, multimem::operation op> struct combining<T, op, true> {
-    static T of(T a, T b)
+template <class Value, multimem::operation op, bool small = is_small_float<Value>::value>
+struct combining;
+template <class Value, multimem::operation op> struct combining<Value, op, true> {
+    static Value of(Value a, Value b)
     {
         return combined<op>(a, b);
     }
 };
-template <class T> struct combining<T, multimem::operation::add, false> {
-    static T of(T a, T b)
+template <class Value> struct combining<Value, multimem::operation::add, false> {
+    static Value of(Value a, Value b)
     {
         return wrapping_sum(a, b);
     }
 };
-template <class T> struct combining<T, multimem::operation::min, false> {
-    static T of(T a, T b)
+template <class Value> struct combining<Value, multimem::operation::min, false> {
+    static Value of(Value a, Value b)
     {
         return b < a ? b : a;
     }
 };
-template <class T> struct combining<T, multimem::operation::max, false> {
-    static T of(T a, T b)
+template <class Value> struct combining<Value, multimem::operation::max, false> {
+    static Value of(Value a, Value b)
     {
         return a < b ? b : a;
     }
 };
 
 #define VGPU_PTX_ATOM(name, expression)                                                            \
-    template <class T, order o> inline T atom_##name(char *at, T y)                                \
+    template <class Value, order o> inline Value atom_##name(char *at, Value y)                    \
     {                                                                                              \
-        return atomic_change<o, T>(at, [y](T x) -> T { return expression; });                      \
+        return atomic_change<o, Value>(at, [y](Value x) -> Value { return expression; });          \
     }
-VGPU_PTX_ATOM(add, (combining<T, multimem::operation::add>::of(x, y)))
-VGPU_PTX_ATOM(min, (combining<T, multimem::operation::min>::of(x, y)))
-VGPU_PTX_ATOM(max, (combining<T, multimem::operation::max>::of(x, y)))
+VGPU_PTX_ATOM(add, (combining<Value, multimem::operation::add>::of(x, y)))
+VGPU_PTX_ATOM(min, (combining<Value, multimem::operation::min>::of(x, y)))
+VGPU_PTX_ATOM(max, (combining<Value, multimem::operation::max>::of(x, y)))
 VGPU_PTX_ATOM(inc, x >= y ? 0 : x + 1)
 VGPU_PTX_ATOM(dec, x == 0 || x > y ? y : x - 1)
 VGPU_PTX_ATOM(and, x &y)
@@ -205,10 +206,10 @@ VGPU_PTX_ATOM(xor, x ^ y)
 VGPU_PTX_ATOM(exch, (static_cast<void>(x), y))
 #undef VGPU_PTX_ATOM
 
-template <class T, order o> inline T atom_cas(char *at, T expected, T wanted)
+template <class Value, order o> inline Value atom_cas(char *at, Value expected, Value wanted)
 {
-    typedef T __attribute__((may_alias)) aliasing;
-    T old = expected;
+    typedef Value __attribute__((may_alias)) aliasing;
+    Value old = expected;
     bool stored = __atomic_compare_exchange_n(
         reinterpret_cast<aliasing *>(at), &old, wanted, false, atomic_order(o),
         o == order::acquire || o == order::acq_rel ? __ATOMIC_ACQUIRE : __ATOMIC_RELAXED);
@@ -228,13 +229,13 @@ template <order o> inline void fence_block()
     vgpu_fence_block(atomic_order(o));
 }
 // Asynchronous copies are done at once; so their groups are always complete.
-template <class N> inline void copy(char *to, const char *from, N bytes)
+template <class Bytes> inline void copy(char *to, const char *from, Bytes bytes)
 {
     memcpy(to, from, get<u32>(bytes));
 }
 // cp.async with a source size: the rest of the destination becomes zero.
-template <class N, class S>
-inline void copy_and_fill(char *to, const char *from, N bytes, S source_bytes)
+template <class Bytes, class SourceBytes>
+inline void copy_and_fill(char *to, const char *from, Bytes bytes, SourceBytes source_bytes)
 {
     u32 all = get<u32>(bytes), some = get<u32>(source_bytes);
     some = some < all ? some : all;

@@ -12,8 +12,8 @@ namespace ptx
 {
 
 // Several registers as what a multicast store moves.
-template <class T, int n> struct packed {
-    T element[n];
+template <class Value, int n> struct packed {
+    Value element[n];
 };
 
 template <order o, class Kind, multimem::operation op, int n>
@@ -27,10 +27,10 @@ inline void multimem_ld_reduce(typename Kind::storage (&out)[n], const char *fro
     }
 }
 
-template <order o, class T, int n> struct multimem_storing {
-    static void run(char *to, const T (&value)[n])
+template <order o, class Value, int n> struct multimem_storing {
+    static void run(char *to, const Value (&value)[n])
     {
-        packed<T, n> all;
+        packed<Value, n> all;
         memcpy(&all, value, sizeof(all));
         if (o == order::release)
             vgpu_fence(__ATOMIC_RELEASE);
@@ -38,8 +38,8 @@ template <order o, class T, int n> struct multimem_storing {
     }
 };
 // A single register is stored atomically where an order is asked for.
-template <order o, class T> struct multimem_storing<o, T, 1> {
-    static void run(char *to, const T (&value)[1])
+template <order o, class Value> struct multimem_storing<o, Value, 1> {
+    static void run(char *to, const Value (&value)[1])
     {
         if (o == order::weak)
             multimem::store(to, value[0]);
@@ -47,30 +47,33 @@ template <order o, class T> struct multimem_storing<o, T, 1> {
             multimem::store_atomic(to, value[0], atomic_order(o));
     }
 };
-template <order o, class T, int n> inline void multimem_st(char *to, const T (&value)[n])
+template <order o, class Value, int n> inline void multimem_st(char *to, const Value (&value)[n])
 {
-    multimem_storing<o, T, n>::run(to, value);
+    multimem_storing<o, Value, n>::run(to, value);
 }
 
-template <order o, multimem::operation op, class T, int n, bool whole = std::is_integral<T>::value>
+template <order o, multimem::operation op, class Value, int n,
+          bool whole = std::is_integral<Value>::value>
 struct multimem_reducing {
-    static void run(char *to, const T (&value)[n])
+    static void run(char *to, const Value (&value)[n])
     {
         if (o == order::release)
             vgpu_fence(__ATOMIC_RELEASE);
-        multimem::reduce_with(to, n, value, [](T a, T b) { return combining<T, op>::of(a, b); });
+        multimem::reduce_with(to, n, value,
+                              [](Value a, Value b) { return combining<Value, op>::of(a, b); });
     }
 };
-template <order o, multimem::operation op, class T> struct multimem_reducing<o, op, T, 1, true> {
-    static void run(char *to, const T (&value)[1])
+template <order o, multimem::operation op, class Value>
+struct multimem_reducing<o, op, Value, 1, true> {
+    static void run(char *to, const Value (&value)[1])
     {
         multimem::reduce<op>(to, value[0], atomic_order(o));
     }
 };
-template <order o, multimem::operation op, class T, int n>
-inline void multimem_red(char *to, const T (&value)[n])
+template <order o, multimem::operation op, class Value, int n>
+inline void multimem_red(char *to, const Value (&value)[n])
 {
-    multimem_reducing<o, op, T, n>::run(to, value);
+    multimem_reducing<o, op, Value, n>::run(to, value);
 }
 
 } // namespace ptx

@@ -67,103 +67,107 @@ template <> struct bits_of<16> {
 
 // ---- Reading and writing -----------------------------------------------------------------------
 
-// The register's low bits as a T.
-template <class T, class R> inline T get(R reg)
+// The register's low bits as a Value.
+template <class Value, class Register> inline Value get(Register reg)
 {
-    typedef typename bits_of<sizeof(T)>::type bits;
-    return bit_cast<T>(static_cast<bits>(reg));
+    typedef typename bits_of<sizeof(Value)>::type bits;
+    return bit_cast<Value>(static_cast<bits>(reg));
 }
 template <> inline bool get<bool, bool>(bool reg)
 {
     return reg;
 }
-template <class T> inline T get(number constant)
+template <class Value> inline Value get(number constant)
 {
-    return static_cast<T>(constant.value);
+    return static_cast<Value>(constant.value);
 }
 
 // Writes a value: narrower signed integers are extended with their sign, all else with zeros.
-template <class R, class T>
-inline typename std::enable_if<std::is_integral<T>::value && std::is_signed<T>::value>::type
-set(R &reg, T value)
+template <class Register, class Value>
+inline typename std::enable_if<std::is_integral<Value>::value && std::is_signed<Value>::value>::type
+set(Register &reg, Value value)
 {
-    reg = static_cast<R>(static_cast<s64>(value));
+    reg = static_cast<Register>(static_cast<s64>(value));
 }
-template <class R, class T>
-inline typename std::enable_if<!(std::is_integral<T>::value && std::is_signed<T>::value)>::type
-set(R &reg, T value)
+template <class Register, class Value>
+inline
+    typename std::enable_if<!(std::is_integral<Value>::value && std::is_signed<Value>::value)>::type
+    set(Register &reg, Value value)
 {
-    reg = static_cast<R>(bit_cast<typename bits_of<sizeof(T)>::type>(value));
+    reg = static_cast<Register>(bit_cast<typename bits_of<sizeof(Value)>::type>(value));
 }
 
 // ---- Operands of the asm statement -------------------------------------------------------------
 
 // A C++ value as the bits of a register of the constraint's size.
-template <class R, class T, bool is_number = std::is_integral<T>::value || std::is_enum<T>::value>
+template <class Register, class Value,
+          bool is_number = std::is_integral<Value>::value || std::is_enum<Value>::value>
 struct entering {
-    static R bits(T value)
+    static Register bits(Value value)
     {
-        static_assert(sizeof(T) <= sizeof(R),
+        static_assert(sizeof(Value) <= sizeof(Register),
                       "an operand of inline PTX is larger than its constraint says");
-        typename bits_of<sizeof(T)>::type raw;
+        typename bits_of<sizeof(Value)>::type raw;
         memcpy(&raw, &value, sizeof(raw));
-        return static_cast<R>(raw);
+        return static_cast<Register>(raw);
     }
 };
-template <class R, class T> struct entering<R, T, true> {
-    static R bits(T value)
+template <class Register, class Value> struct entering<Register, Value, true> {
+    static Register bits(Value value)
     {
-        return static_cast<R>(value);
+        return static_cast<Register>(value);
     }
 };
-template <class R, class T> inline R in(const T &value)
+template <class Register, class Value> inline Register in(const Value &value)
 {
-    return entering<R, typename std::decay<const T>::type>::bits(value);
+    return entering<Register, typename std::decay<const Value>::type>::bits(value);
 }
-template <class R, class T> inline R in(T *value)
+template <class Register, class Value> inline Register in(Value *value)
 {
-    return static_cast<R>(reinterpret_cast<uintptr_t>(value));
+    return static_cast<Register>(reinterpret_cast<uintptr_t>(value));
 }
 // "f" and "d" convert, as for a function's parameter.
-template <class T> inline u32 in_float(const T &value)
+template <class Value> inline u32 in_float(const Value &value)
 {
     return bit_cast<u32>(static_cast<float>(value));
 }
-template <class T> inline u64 in_double(const T &value)
+template <class Value> inline u64 in_double(const Value &value)
 {
     return bit_cast<u64>(static_cast<double>(value));
 }
 
 // A register's bits as the C++ object that an output names.
-template <class R, class T, bool is_number = std::is_integral<T>::value || std::is_enum<T>::value>
+template <class Register, class Value,
+          bool is_number = std::is_integral<Value>::value || std::is_enum<Value>::value>
 struct leaving {
-    static T value(R reg)
+    static Value value(Register reg)
     {
-        static_assert(sizeof(T) <= sizeof(R),
+        static_assert(sizeof(Value) <= sizeof(Register),
                       "an operand of inline PTX is larger than its constraint says");
-        typename bits_of<sizeof(T)>::type raw = static_cast<typename bits_of<sizeof(T)>::type>(reg);
-        T result;
+        typename bits_of<sizeof(Value)>::type raw =
+            static_cast<typename bits_of<sizeof(Value)>::type>(reg);
+        Value result;
         memcpy(static_cast<void *>(&result), &raw, sizeof(raw));
         return result;
     }
 };
-template <class R, class T> struct leaving<R, T, true> {
-    static T value(R reg)
+template <class Register, class Value> struct leaving<Register, Value, true> {
+    static Value value(Register reg)
     {
-        return static_cast<T>(reg);
+        return static_cast<Value>(reg);
     }
 };
-template <class R, class T> inline void out(T &object, R reg)
+template <class Register, class Value> inline void out(Value &object, Register reg)
 {
-    object = leaving<R, typename std::remove_cv<T>::type>::value(reg);
+    object = leaving<Register, typename std::remove_cv<Value>::type>::value(reg);
 }
-template <class T> inline void out_float(T &object, u32 reg)
+template <class Value> inline void out_float(Value &object, u32 reg)
 {
-    object = static_cast<T>(bit_cast<float>(reg));
+    object = static_cast<Value>(bit_cast<float>(reg));
 }
-template <class T> inline void out_double(T &object, u64 reg)
+template <class Value> inline void out_double(Value &object, u64 reg)
 {
-    object = static_cast<T>(bit_cast<double>(reg));
+    object = static_cast<Value>(bit_cast<double>(reg));
 }
 
 // ---- Addresses ---------------------------------------------------------------------------------

@@ -66,34 +66,34 @@ inline void nanosleep()
 {
     vgpu_yield();
 }
-template <class A> inline void barrier(A id)
+template <class First> inline void barrier(First id)
 {
     vgpu_barrier_sync(static_cast<int>(get<u32>(id)), 0);
 }
-template <class A, class B> inline void barrier(A id, B threads)
+template <class First, class Second> inline void barrier(First id, Second threads)
 {
     vgpu_barrier_sync(static_cast<int>(get<u32>(id)), get<u32>(threads));
 }
-template <class A> inline void warp_barrier(A mask)
+template <class First> inline void warp_barrier(First mask)
 {
     vgpu_syncwarp(get<u32>(mask));
 }
 
 // ---- Warps -------------------------------------------------------------------------------------
 
-template <class M> inline u32 vote_ballot(bool p, M mask)
+template <class Mask> inline u32 vote_ballot(bool p, Mask mask)
 {
     return __ballot_sync(get<u32>(mask), p);
 }
-template <class M> inline bool vote_any(bool p, M mask)
+template <class Mask> inline bool vote_any(bool p, Mask mask)
 {
     return __any_sync(get<u32>(mask), p) != 0;
 }
-template <class M> inline bool vote_all(bool p, M mask)
+template <class Mask> inline bool vote_all(bool p, Mask mask)
 {
     return __all_sync(get<u32>(mask), p) != 0;
 }
-template <class M> inline bool vote_uni(bool p, M mask)
+template <class Mask> inline bool vote_uni(bool p, Mask mask)
 {
     return __uni_sync(get<u32>(mask), p) != 0;
 }
@@ -101,17 +101,17 @@ inline u32 active_mask()
 {
     return vgpu_active_mask();
 }
-template <class T, class A, class M> inline u32 match_any(A a, M mask)
+template <class Value, class First, class Mask> inline u32 match_any(First a, Mask mask)
 {
-    return __match_any_sync(get<u32>(mask), get<T>(a));
+    return __match_any_sync(get<u32>(mask), get<Value>(a));
 }
 #ifdef __CUDACC__
 enum class shuffle_mode { idx, up, down, bfly };
 
 // shfl.sync: b selects the source, c holds the clamp (low 5 bits) and the segment mask (bits 8 to
 // 12). *inside: whether the source lay in range.
-template <shuffle_mode mode, class A, class B, class C, class M>
-inline u32 shuffle_sync(A a, B b, C c, M mask, bool *inside)
+template <shuffle_mode mode, class First, class Second, class Third, class Mask>
+inline u32 shuffle_sync(First a, Second b, Third c, Mask mask, bool *inside)
 {
     u32 lane = special_laneid(), select = get<u32>(b) & 31u, clamp = get<u32>(c) & 31u;
     u32 segment = get<u32>(c) >> 8 & 31u;
@@ -140,7 +140,7 @@ inline u32 shuffle_sync(A a, B b, C c, M mask, bool *inside)
     return __shfl_sync(get<u32>(mask), get<u32>(a), good ? source : static_cast<s32>(lane));
 }
 // The lowest lane of the mask is elected.
-template <class M> inline u32 elect_sync(M mask, bool *elected)
+template <class Mask> inline u32 elect_sync(Mask mask, bool *elected)
 {
     u32 lanes = get<u32>(mask);
     u32 leader = lanes ? static_cast<u32>(__builtin_ctz(lanes)) : 0;
@@ -150,9 +150,9 @@ template <class M> inline u32 elect_sync(M mask, bool *elected)
 }
 #endif
 #define VGPU_PTX_REDUX(name, function)                                                             \
-    template <class T, class A, class M> inline T redux_##name(A a, M mask)                        \
+    template <class Value, class First, class Mask> inline Value redux_##name(First a, Mask mask)  \
     {                                                                                              \
-        return function(get<u32>(mask), get<T>(a));                                                \
+        return function(get<u32>(mask), get<Value>(a));                                            \
     }
 VGPU_PTX_REDUX(add, __reduce_add_sync)
 VGPU_PTX_REDUX(min, __reduce_min_sync)
