@@ -170,6 +170,22 @@ static char look(const struct lexer *lexer, size_t ahead)
     return at < lexer->source->length ? lexer->source->text[at] : '\0';
 }
 
+// The bytes of the universal character name that begins here, as gcc -E writes letters beyond
+// ASCII: \\u and 4 or \\U and 8 digits. 0: there is none.
+static size_t character_name(const struct lexer *lexer)
+{
+    if (look(lexer, 0) != '\\' || (look(lexer, 1) != 'u' && look(lexer, 1) != 'U')) {
+        return 0;
+    }
+    size_t bytes = look(lexer, 1) == 'u' ? 6 : 10;
+    for (size_t i = 2; i < bytes; i++) {
+        if (!isxdigit((unsigned char)look(lexer, i))) {
+            return 0;
+        }
+    }
+    return bytes;
+}
+
 static void push_token(struct lexer *lexer, enum token_kind kind, size_t begin, enum word word)
 {
     struct source *source = lexer->source;
@@ -268,8 +284,11 @@ static void lex_word(struct lexer *lexer)
 {
     const char *text = lexer->source->text;
     size_t begin = lexer->at;
-    while (lexer->at < lexer->source->length && is_word_part(text[lexer->at])) {
-        lexer->at++;
+    for (size_t bytes = 1; bytes > 0; lexer->at += bytes) {
+        bytes = character_name(lexer);
+        if (bytes == 0 && lexer->at < lexer->source->length && is_word_part(text[lexer->at])) {
+            bytes = 1;
+        }
     }
     size_t length = lexer->at - begin;
     char next = look(lexer, 0);
@@ -346,7 +365,7 @@ static void lex_one(struct lexer *lexer)
     size_t begin = lexer->at;
     if (c == '/' && (look(lexer, 1) == '/' || look(lexer, 1) == '*')) {
         lex_comment(lexer);
-    } else if (is_word_start(c)) {
+    } else if (is_word_start(c) || character_name(lexer) > 0) {
         lex_word(lexer);
     } else if (isdigit((unsigned char)c) || (c == '.' && isdigit((unsigned char)look(lexer, 1)))) {
         lex_number(lexer);
