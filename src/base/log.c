@@ -4,6 +4,7 @@
 #include "base/params.h"
 
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -29,6 +30,10 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards last_error a
 static char last_error[ERROR_BYTES];
 static _Thread_local char last_error_copy[ERROR_BYTES];
 static _Thread_local char thread_error[ERROR_BYTES];
+static _Thread_local struct {
+    const char *call; // NULL: none runs
+    int rank, depth;
+} running;
 
 static const struct {
     const char *name;
@@ -187,23 +192,70 @@ static void store_error(const char *text)
     pthread_mutex_unlock(&mutex);
 }
 
+void tt_call_begin(const char *call, int rank)
+{
+    if (running.depth++ == 0) {
+        running.call = call;
+        running.rank = rank;
+    }
+}
+
+void tt_call_end(void)
+{
+    if (--running.depth == 0) {
+        running.call = NULL;
+    }
+}
+
+const char *tt_call_name(void)
+{
+    return running.call;
+}
+
+// "ncclX: rank 3: " in front of a text that does not say so itself.
+static size_t begin_text(const char *said, char *text, size_t bytes)
+{
+    int used = 0;
+    if (running.call != NULL && strstr(said, running.call) == NULL) {
+        used = snprintf(text, bytes, "%s: ", running.call);
+    }
+    if (running.call != NULL && running.rank >= 0 && strstr(said, "rank ") == NULL) {
+        used += snprintf(text + used, bytes - (size_t)used, "rank %d: ", running.rank);
+    }
+    return (size_t)used;
+}
+
 // Native kernels fail here too: the thread sanitizer takes the fibers of one worker for threads and
 // the worker's thread-local text for shared.
 __attribute__((no_sanitize("thread"))) ncclResult_t tt_fail(ncclResult_t result, const char *format,
                                                             ...)
 {
     pthread_once(&once, open_log);
-    char text[ERROR_BYTES];
+    char said[ERROR_BYTES], text[ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
+    (void)vsnprintf(said, sizeof said, format, arguments);
     va_end(arguments);
+    size_t used = begin_text(said, text, sizeof text);
+    size_t room = sizeof text - used, length = strnlen(said, room - 1);
+    memcpy(text + used, said, length);
+    text[used + length] = 0;
     memcpy(thread_error, text, sizeof thread_error);
     store_error(text);
     if (level >= TT_LOG_WARN) {
         write_line("WARN", text);
     }
     return result;
+}
+
+void tt_say(const char *format, ...)
+{
+    char text[LINE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    (void)fprintf(stderr, "tutti: %s\n", text);
 }
 
 ncclResult_t tt_bug(const char *format, ...)
@@ -221,14 +273,35 @@ ncclResult_t tt_bug(const char *format, ...)
     return result;
 }
 
+const char *tt_cuda_detail(void)
+{
+    // A CUDA runtime may keep the text of the calling thread's last failure; NVIDIA's does not.
+    static _Atomic(void *) known;
+    static char none;
+    void *found = atomic_load(&known);
+    if (found == NULL) {
+        found = dlsym(RTLD_DEFAULT, "vgpuLastErrorText");
+        atomic_store(&known, found == NULL ? &none : found);
+    }
+    if (found == NULL || found == &none) {
+        return "";
+    }
+    const char *(*last_text)(void);
+    memcpy(&last_text, &found, sizeof last_text);
+    return last_text();
+}
+
 ncclResult_t tt_cuda(int cuda_error, const char *call)
 {
     if (cuda_error == cudaSuccess) {
         return ncclSuccess;
     }
+    char detail[512];
+    (void)snprintf(detail, sizeof detail, "%s", tt_cuda_detail());
     cudaGetLastError();
-    return tt_fail(ncclUnhandledCudaError, "%.*s: %s (%d)", (int)strcspn(call, "("), call,
-                   cudaGetErrorString((cudaError_t)cuda_error), cuda_error);
+    return tt_fail(ncclUnhandledCudaError, "%.*s: %s (%d)%s%s", (int)strcspn(call, "("), call,
+                   cudaGetErrorString((cudaError_t)cuda_error), cuda_error,
+                   detail[0] != 0 ? ": " : "", detail);
 }
 
 const char *tt_thread_error(void)

@@ -270,7 +270,11 @@ static ncclResult_t create_in_steps(struct ncclComm *comm, const struct tt_wish 
 ncclResult_t tt_registered_create(struct ncclComm *comm, struct tt_wish *wish,
                                   struct tt_registered **registered_out)
 {
+    char what[96];
     *registered_out = NULL;
+    (void)snprintf(what, sizeof what, "%s, %s", tt_call_name() != NULL ? tt_call_name() : "?",
+                   wish->what);
+    tt_bootstrap_describe(comm->bootstrap, what);
     (void)tt_windows_get(comm, &wish->verdict);
     struct tt_registered nowhere = {0};
     struct tt_registered *registered = calloc(1, sizeof *registered);
@@ -280,6 +284,7 @@ ncclResult_t tt_registered_create(struct ncclComm *comm, struct tt_wish *wish,
         registered = &nowhere; // the others must hear of it
     }
     registered->comm = comm;
+    registered->nranks = comm->nranks;
     registered->windows = comm->windows;
     struct tt_agreement agreement = {0};
     ncclResult_t result = agree_on_claims(comm, wish, registered, &agreement);
@@ -319,4 +324,9 @@ void tt_registered_destroy(struct tt_registered *registered)
 ncclMultimemHandle_t tt_multimem_handle(bool available)
 {
     return (ncclMultimemHandle_t){available ? multicast_anchor : NULL};
+}
+
+bool tt_multimem_is_handle(ncclMultimemHandle_t handle)
+{
+    return handle.mcBasePtr == NULL || handle.mcBasePtr == multicast_anchor;
 }

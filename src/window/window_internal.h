@@ -117,6 +117,7 @@ void tt_share_leave(struct tt_share *share);
 struct tt_registered {
     struct tt_window window;
     struct ncclComm *comm; // for comparing; gone before the window after an abort
+    int nranks;
     struct tt_windows *windows;
     struct tt_registered *next; // in the process's list of handles
     int flags;
@@ -168,6 +169,8 @@ void tt_multicast_destroy(struct tt_flat *flat);
 bool tt_multicast_possible(const struct ncclComm *comm);
 // The handle of a team that has multicast; an empty one otherwise.
 ncclMultimemHandle_t tt_multimem_handle(bool available);
+// Whether it is one of those two.
+bool tt_multimem_is_handle(ncclMultimemHandle_t handle);
 // Whether windows can be made at all: NULL, or why not.
 const char *tt_symmetric_obstacle(const struct ncclComm *comm);
 
@@ -217,7 +220,10 @@ bool tt_windows_upload(struct tt_windows *windows, void *device, const void *hos
 // Handles of the process.
 void tt_handles_add(struct tt_registered *registered);
 void tt_handles_remove(struct tt_registered *registered);
-struct tt_registered *tt_handles_find(ncclWindow_t handle);
+// What is known of a window, as it is now; false: there is none with this handle.
+bool tt_handles_read(ncclWindow_t handle, struct tt_registered *out);
+// Takes a user's window of `comm` out of the list, for its end; NULL: it has none with this handle.
+struct tt_registered *tt_handles_take(ncclWindow_t handle, const struct ncclComm *comm);
 
 // ---- Device communicators (device_comm.c)
 // ----------------------------------------------------------------------------------

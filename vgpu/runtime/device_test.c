@@ -218,6 +218,29 @@ static void other_machines(void)
     EXPECT_EQ(run_with("a100", "hgx-a100", NULL), 0);
 }
 
+// As with CUDA: in a forked child of a process that has used it nothing works, and nothing hangs.
+static void children_of_fork_cannot_go_on(void)
+{
+    void *memory = NULL;
+    EXPECT_CUDA(cudaMalloc(&memory, 4096));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    pid_t child = fork();
+    if (child == 0) {
+        void *more = NULL;
+        bool right = cudaMalloc(&more, 4096) == cudaErrorInitializationError &&
+                     cudaMemset(memory, 0, 4096) == cudaErrorInitializationError &&
+                     cudaDeviceSynchronize() == cudaErrorInitializationError &&
+                     cudaDeviceReset() == cudaErrorInitializationError &&
+                     cudaSetDevice(1) == cudaErrorInitializationError;
+        _exit(right ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_CUDA(cudaMemset(memory, 0, 4096));
+    EXPECT_CUDA(cudaFree(memory));
+}
+
 static int run_child(const char *name)
 {
     static const struct {
@@ -248,5 +271,6 @@ int main(int argc, char **argv)
     RUN(peers);
     RUN(limits);
     RUN(other_machines);
+    RUN(children_of_fork_cannot_go_on);
     return expect_result();
 }
