@@ -39,10 +39,25 @@ static const struct {
     const char *name;
     uint64_t bits;
 } subsystem_names[] = {
-    {"INIT", TT_LOG_INIT}, {"COLL", TT_LOG_COLL},           {"NET", TT_LOG_NET},
-    {"ENV", TT_LOG_ENV},   {"ALLOC", TT_LOG_ALLOC},         {"NVLS", TT_LOG_NVLS},
-    {"REG", TT_LOG_REG},   {"BOOTSTRAP", TT_LOG_BOOTSTRAP}, {"DESTROY", TT_LOG_DESTROY},
+    {"INIT", TT_LOG_INIT},
+    {"COLL", TT_LOG_COLL},
+    {"NET", TT_LOG_NET},
+    {"ENV", TT_LOG_ENV},
+    {"ALLOC", TT_LOG_ALLOC},
+    {"NVLS", TT_LOG_NVLS},
+    {"REG", TT_LOG_REG},
+    {"BOOTSTRAP", TT_LOG_BOOTSTRAP},
+    {"DESTROY", TT_LOG_DESTROY},
     {"ALL", UINT64_MAX},
+    // NCCL's names for parts that say nothing here.
+    {"P2P", 0},
+    {"SHM", 0},
+    {"GRAPH", 0},
+    {"TUNING", 0},
+    {"CALL", 0},
+    {"PROXY", 0},
+    {"RAS", 0},
+    {"PROFILE", 0},
 };
 
 static int parse_level(const char *text)
@@ -77,8 +92,17 @@ static uint64_t parse_subsystems(const char *text)
     (void)snprintf(copy, sizeof copy, "%s", text + inverted);
     char *rest = copy;
     for (char *word; (word = strsep(&rest, ",")) != NULL;) {
+        bool known = *word == 0;
         for (size_t i = 0; i < sizeof subsystem_names / sizeof subsystem_names[0]; i++) {
-            bits |= strcasecmp(word, subsystem_names[i].name) == 0 ? subsystem_names[i].bits : 0;
+            bool same = strcasecmp(word, subsystem_names[i].name) == 0;
+            bits |= same ? subsystem_names[i].bits : 0;
+            known = known || same;
+        }
+        if (!known) {
+            (void)fprintf(stderr,
+                          "tutti: NCCL_DEBUG_SUBSYS: %s is ignored: must be INIT, COLL, NET, ENV, "
+                          "ALLOC, NVLS, REG, BOOTSTRAP, DESTROY or ALL\n",
+                          word);
         }
     }
     return inverted ? ~bits : bits;

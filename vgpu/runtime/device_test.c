@@ -241,16 +241,35 @@ static void children_of_fork_cannot_go_on(void)
     EXPECT_CUDA(cudaFree(memory));
 }
 
+// A sparse allocation that no host here could fill.
+static int child_sparse(void)
+{
+    char *memory = NULL;
+    const size_t bytes = (size_t)72 << 30;
+    EXPECT_CUDA(cudaMalloc((void **)&memory, bytes));
+    EXPECT_CUDA(cudaMemset(memory, 1, 8));
+    EXPECT_CUDA(cudaMemset(memory + bytes - 8, 2, 8));
+    char last = 0;
+    EXPECT_CUDA(cudaMemcpy(&last, memory + bytes - 1, 1, cudaMemcpyDeviceToHost));
+    EXPECT_EQ(last, 2);
+    EXPECT_CUDA(cudaFree(memory));
+    return expect_result();
+}
+
+static void memory_may_be_sparse(void)
+{
+    EXPECT_EQ(setenv("VGPU_OVERCOMMIT", "1", 1), 0);
+    EXPECT_EQ(run_with("sparse", "dgx-h100", NULL), 0);
+    EXPECT_EQ(unsetenv("VGPU_OVERCOMMIT"), 0);
+}
+
 static int run_child(const char *name)
 {
     static const struct {
         const char *name;
         int (*function)(void);
-    } children[] = {{"none", child_none},
-                    {"unknown", child_unknown},
-                    {"visible", child_visible},
-                    {"pcie", child_pcie},
-                    {"a100", child_a100}};
+    } children[] = {{"none", child_none}, {"unknown", child_unknown}, {"visible", child_visible},
+                    {"pcie", child_pcie}, {"a100", child_a100},       {"sparse", child_sparse}};
     for (size_t i = 0; i < sizeof(children) / sizeof(children[0]); i++) {
         if (strcmp(children[i].name, name) == 0) {
             return children[i].function();
@@ -271,6 +290,7 @@ int main(int argc, char **argv)
     RUN(peers);
     RUN(limits);
     RUN(other_machines);
+    RUN(memory_may_be_sparse);
     RUN(children_of_fork_cannot_go_on);
     return expect_result();
 }

@@ -170,20 +170,17 @@ static char look(const struct lexer *lexer, size_t ahead)
     return at < lexer->source->length ? lexer->source->text[at] : '\0';
 }
 
-// The bytes of the universal character name that begins here, as gcc -E writes letters beyond
-// ASCII: \\u and 4 or \\U and 8 digits. 0: there is none.
+// The bytes of a letter beyond ASCII as gcc -E writes it: \u and 4 or \U and 8 digits. 0: none.
 static size_t character_name(const struct lexer *lexer)
 {
     if (look(lexer, 0) != '\\' || (look(lexer, 1) != 'u' && look(lexer, 1) != 'U')) {
         return 0;
     }
-    size_t bytes = look(lexer, 1) == 'u' ? 6 : 10;
-    for (size_t i = 2; i < bytes; i++) {
-        if (!isxdigit((unsigned char)look(lexer, i))) {
-            return 0;
-        }
+    size_t bytes = look(lexer, 1) == 'u' ? 6 : 10, i = 2;
+    while (i < bytes && isxdigit((unsigned char)look(lexer, i))) {
+        i++;
     }
-    return bytes;
+    return i == bytes ? bytes : 0;
 }
 
 static void push_token(struct lexer *lexer, enum token_kind kind, size_t begin, enum word word)
