@@ -395,8 +395,7 @@ static void pair_brackets(struct source *source)
             continue;
         }
         char wanted = c == ')' ? '(' : c == ']' ? '[' : '{';
-        // A brace may end what was left open inside it, but a parenthesis does not reach across a
-        // brace.
+        // A brace may end what was left open inside it; a parenthesis does not reach across one.
         int at = depth - 1;
         while (at >= 0 && source->text[source->token[open[at]].offset] != wanted &&
                (c == '}' || source->text[source->token[open[at]].offset] != '{')) {
