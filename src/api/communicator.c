@@ -110,7 +110,8 @@ TT_FUNCTION(ncclResult_t, CommGetAsyncError, (ncclComm_t comm, ncclResult_t *asy
     TRY(tt_comm_enter_any(comm, "ncclCommGetAsyncError"));
     ncclResult_t result = ncclSuccess;
     if (asyncError == NULL) {
-        result = tt_fail(ncclInvalidArgument, "asyncError is NULL, must be where to write the error");
+        result =
+            tt_fail(ncclInvalidArgument, "asyncError is NULL, must be where to write the error");
     } else {
         *asyncError = tt_comm_async_error(comm);
     }

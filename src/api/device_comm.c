@@ -17,8 +17,8 @@ TT_FUNCTION(ncclResult_t, DevCommCreate,
         return tt_group_latch(result);
     }
     result = reqs == NULL || outDevComm == NULL
-                 ? tt_fail(ncclInvalidArgument, "ncclDevCommCreate: rank %d: %s is NULL", comm->rank,
-                           reqs == NULL ? "reqs" : "outDevComm")
+                 ? tt_fail(ncclInvalidArgument, "ncclDevCommCreate: rank %d: %s is NULL",
+                           comm->rank, reqs == NULL ? "reqs" : "outDevComm")
                  : tt_dev_comm_create(comm, reqs, outDevComm);
     tt_comm_leave(comm);
     return result == ncclSuccess ? result : tt_group_latch(result);
@@ -27,10 +27,10 @@ TT_FUNCTION(ncclResult_t, DevCommCreate,
 TT_FUNCTION(ncclResult_t, DevCommDestroy, (ncclComm_t comm, ncclDevComm_t const *devComm))
 {
     TRY(tt_comm_enter(comm, "ncclDevCommDestroy"));
-    ncclResult_t result =
-        devComm == NULL ? tt_fail(ncclInvalidArgument,
-                                  "ncclDevCommDestroy: rank %d: devComm is NULL", comm->rank)
-                        : tt_dev_comm_destroy(comm, devComm);
+    ncclResult_t result = devComm == NULL
+                              ? tt_fail(ncclInvalidArgument,
+                                        "ncclDevCommDestroy: rank %d: devComm is NULL", comm->rank)
+                              : tt_dev_comm_destroy(comm, devComm);
     tt_comm_leave(comm);
     return result;
 }

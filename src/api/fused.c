@@ -220,8 +220,7 @@ static ncclResult_t check_communicator(const struct ncclComm *comm)
 // A stream works on the device that it was made on.
 static ncclResult_t check_stream(const struct ncclComm *comm, cudaStream_t stream)
 {
-    bool is_default =
-        stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+    bool is_default = stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
     int device = comm->cuda_device;
     if (!is_default) {
         TRY_CUDA(cudaStreamGetDevice(stream, &device));

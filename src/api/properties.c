@@ -28,8 +28,7 @@ static struct place ask(ncclComm_t comm, const char *call)
 {
     struct place place = {.nranks = 0, .lsa_size = 1};
     if (tt_comm_enter(comm, call) == ncclSuccess) {
-        place =
-            (struct place){true, comm->rank, comm->nranks, comm->lsa_rank, comm->lsa_size};
+        place = (struct place){true, comm->rank, comm->nranks, comm->lsa_rank, comm->lsa_size};
         tt_comm_leave(comm);
     }
     return place;
@@ -52,8 +51,8 @@ TT_FUNCTION(ncclTeam_t, TeamLsa, (ncclComm_t comm))
 TT_FUNCTION(ncclTeam_t, TeamRail, (ncclComm_t comm))
 {
     struct place place = ask(comm, "ncclTeamRail");
-    return place.is_known ? (ncclTeam_t){place.nranks / place.lsa_size,
-                                         place.rank / place.lsa_size, place.lsa_size}
+    return place.is_known ? (ncclTeam_t){place.nranks / place.lsa_size, place.rank / place.lsa_size,
+                                         place.lsa_size}
                           : no_team;
 }
 

@@ -236,17 +236,28 @@ const char *tt_call_name(void)
     return running.call;
 }
 
-// "ncclX: rank 3: " in front of a text that does not say so itself.
-static size_t begin_text(const char *said, char *text, size_t bytes)
+// Puts "ncclX: rank 3: " in front of a text that does not say so itself; returns what is left of
+// it.
+static const char *begin_text(const char *said, char *text, size_t bytes)
 {
-    int used = 0;
-    if (running.call != NULL && strstr(said, running.call) == NULL) {
-        used = snprintf(text, bytes, "%s: ", running.call);
+    text[0] = 0;
+    if (running.call == NULL) {
+        return said;
     }
-    if (running.call != NULL && running.rank >= 0 && strstr(said, "rank ") == NULL) {
-        used += snprintf(text + used, bytes - (size_t)used, "rank %d: ", running.rank);
+    size_t length = strlen(running.call);
+    bool begins = strncmp(said, running.call, length) == 0 && strncmp(said + length, ": ", 2) == 0;
+    bool needs_rank = running.rank >= 0 && strstr(said, "rank ") == NULL;
+    if (begins && !needs_rank) {
+        return said;
     }
-    return (size_t)used;
+    if (begins || strstr(said, running.call) == NULL) {
+        (void)snprintf(text, bytes, "%s: ", running.call);
+    }
+    if (needs_rank) {
+        size_t used = strlen(text);
+        (void)snprintf(text + used, bytes - used, "rank %d: ", running.rank);
+    }
+    return begins ? said + length + 2 : said;
 }
 
 // Native kernels fail here too: the thread sanitizer takes the fibers of one worker for threads and
@@ -260,9 +271,9 @@ __attribute__((no_sanitize("thread"))) ncclResult_t tt_fail(ncclResult_t result,
     va_start(arguments, format);
     (void)vsnprintf(said, sizeof said, format, arguments);
     va_end(arguments);
-    size_t used = begin_text(said, text, sizeof text);
-    size_t room = sizeof text - used, length = strnlen(said, room - 1);
-    memcpy(text + used, said, length);
+    const char *rest = begin_text(said, text, sizeof text);
+    size_t used = strlen(text), length = strnlen(rest, sizeof text - used - 1);
+    memcpy(text + used, rest, length);
     text[used + length] = 0;
     memcpy(thread_error, text, sizeof thread_error);
     store_error(text);

@@ -45,11 +45,11 @@ ncclResult_t tt_bootstrap_wait(struct tt_bootstrap *b, short events, uint64_t de
             return tt_bootstrap_break(b, tt_fail(ncclSystemError, "rank %d: poll: %m", b->rank));
         }
         if (deadline_ns != 0 && tt_now_ns() > deadline_ns) {
-            return tt_bootstrap_break(b,
-                          tt_fail(ncclSystemError,
-                                  "rank %d: the root of the unique id does not answer in time (at "
-                                  "most TUTTI_INIT_TIMEOUT, %ld s)",
-                                  b->rank, tt_param_int(TT_PARAM_INIT_TIMEOUT)));
+            return tt_bootstrap_break(
+                b, tt_fail(ncclSystemError,
+                           "rank %d: the root of the unique id does not answer in time (at "
+                           "most TUTTI_INIT_TIMEOUT, %ld s)",
+                           b->rank, tt_param_int(TT_PARAM_INIT_TIMEOUT)));
         }
     }
 }
@@ -129,9 +129,9 @@ static ncclResult_t reserve_frame(struct tt_bootstrap *b, size_t bytes)
     if (bytes > b->frame_capacity) {
         unsigned char *grown = realloc(b->frame, bytes);
         if (grown == NULL) {
-            return tt_bootstrap_break(b,
-                          tt_fail(ncclSystemError, "rank %d: no memory for a message of %zu bytes",
-                                  b->rank, bytes));
+            return tt_bootstrap_break(b, tt_fail(ncclSystemError,
+                                                 "rank %d: no memory for a message of %zu bytes",
+                                                 b->rank, bytes));
         }
         b->frame = grown;
         b->frame_capacity = bytes;
@@ -161,8 +161,8 @@ static ncclResult_t read_frame(struct tt_bootstrap *b, enum tt_frame_kind *kind_
     }
     if (rest == 0 || !tt_wire_unseal(&b->session, b->frame, TT_HEADER_BYTES + rest, kind_out,
                                      body_out, bytes_out)) {
-        return tt_bootstrap_break(b,
-                      tt_fail(ncclSystemError, "rank %d: damaged message from the root", b->rank));
+        return tt_bootstrap_break(
+            b, tt_fail(ncclSystemError, "rank %d: damaged message from the root", b->rank));
     }
     return ncclSuccess;
 }
@@ -177,14 +177,14 @@ static ncclResult_t judge_frame(struct tt_bootstrap *b, enum tt_frame_kind kind,
         return ncclInvalidUsage;
     }
     if (kind == TT_FRAME_USED) {
-        return tt_bootstrap_break(b, tt_fail(ncclInvalidUsage,
-                                 "rank %d: this unique id is already used: make a new one for "
-                                 "each communicator",
-                                 b->rank));
+        return tt_bootstrap_break(
+            b, tt_fail(ncclInvalidUsage,
+                       "rank %d: this unique id is already used: make a new one for "
+                       "each communicator",
+                       b->rank));
     }
     if (kind != TT_FRAME_ERROR || bytes < sizeof numbers) {
-        return tt_bootstrap_break(b,
-                                  tt_bug("rank %d: the root sent frame %d", b->rank, (int)kind));
+        return tt_bootstrap_break(b, tt_bug("rank %d: the root sent frame %d", b->rank, (int)kind));
     }
     memcpy(numbers, body, sizeof numbers);
     b->dead_rank = numbers[1];
@@ -264,7 +264,7 @@ static ncclResult_t gather(struct tt_bootstrap *b, void *data, size_t bytes)
         return tt_bug("an exchange of %zu bytes a rank over %d ranks", bytes, b->nranks);
     }
     TRY(tt_bootstrap_send_frame(b, TT_FRAME_GATHER, &b->sequence, sizeof b->sequence,
-                   (char *)data + (size_t)b->rank * bytes, bytes));
+                                (char *)data + (size_t)b->rank * bytes, bytes));
     TRY(tt_bootstrap_expect(b, TT_FRAME_GATHER, &body, &body_bytes));
     if (body_bytes != sizeof b->sequence + bytes * (size_t)b->nranks) {
         return tt_bootstrap_break(b, tt_bug("an exchange gave %zu bytes", body_bytes));

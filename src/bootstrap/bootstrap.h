@@ -1,10 +1,10 @@
 // Rendezvous of the ranks of one communicator over authenticated sockets, and the small collectives
 // that set-up needs.
 //
-// A unique id carries a root's address, its number and a random secret (libsodium). One thread of the
-// process that made the ids serves all its roots; each rank keeps one connection to its root. Nothing that a peer says is
-// believed before it has proved the secret, and every frame is sealed. All calls block, watch the
-// communicator's abort flag and end with an error when a rank dies.
+// A unique id carries a root's address, its number and a random secret (libsodium). One thread of
+// the process that made the ids serves all its roots; each rank keeps one connection to its root.
+// Nothing that a peer says is believed before it has proved the secret, and every frame is sealed.
+// All calls block, watch the communicator's abort flag and end with an error when a rank dies.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BOOTSTRAP_H
 #define TT_BOOTSTRAP_H

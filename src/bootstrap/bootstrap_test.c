@@ -229,7 +229,7 @@ static void come_late(int rank, int size)
     if (rank == 0) {
         dup2(saved, 2); // closes the pipe's last writing end
         EXPECT(read(ends[0], text, sizeof text - 1) > 0);
-        EXPECT_CONTAINS(text, "waiting for 2 of 4: 2, 3\n");
+        EXPECT_CONTAINS(text, "waiting for 2 of 4: 2, 3, for 10 s");
     }
     gather_rounds(b, rank, size, 3);
     tt_bootstrap_leave(b);
@@ -283,7 +283,9 @@ static void die_with_root(int rank, int size)
         _exit(9);
     }
     EXPECT_EQ(tt_bootstrap_barrier(b), ncclRemoteError);
-    EXPECT_CONTAINS(tt_last_error(), "the process that made the unique id has ended");
+    EXPECT_CONTAINS(tt_last_error(), "rank 0 (process");
+    EXPECT_CONTAINS(tt_last_error(), "died");
+    EXPECT_EQ(tt_bootstrap_dead_rank(b), 0);
     tt_bootstrap_leave(b);
 }
 

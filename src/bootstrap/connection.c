@@ -159,7 +159,7 @@ static enum tt_receive_result check_proof(struct tt_peer_connection *c,
     c->in_bytes = 0;
     struct tt_root *root = finder->find(finder->context, answer.number, &secret);
     if (root == NULL) {
-        *problem_out = "its unique id is used, or is not of this process";
+        *problem_out = NULL; // an id that is used: the rank says so itself
         return refuse(c, TT_REFUSED_NUMBER);
     }
     if (!tt_wire_check(secret, TT_ROLE_RANK, c->nonce, answer.nonce, answer.proof)) {

@@ -10,7 +10,7 @@ struct tt_root;
 struct tt_peer_connection {
     struct tt_peer_connection *next;
     struct tt_root *root; // NULL: the secret is not proved yet
-    void *listener; // where it came in
+    void *listener;       // where it came in
     int fd;
     uint64_t since_ms; // when it was accepted
     struct tt_address address;
@@ -28,7 +28,8 @@ struct tt_peer_connection {
     size_t out_bytes, out_capacity;
 };
 
-// Who knows the roots: the root with this number and, in *secret_out, its secret; NULL: there is none.
+// Who knows the roots: the root with this number and, in *secret_out, its secret; NULL: there is
+// none.
 struct tt_root_finder {
     struct tt_root *(*find)(void *context, uint64_t number, const unsigned char **secret_out);
     void *context;
@@ -45,12 +46,11 @@ enum tt_receive_result {
 struct tt_peer_connection *tt_connection_accept(int fd, const struct sockaddr_storage *from,
                                                 uint64_t now_ms);
 void tt_connection_free(struct tt_peer_connection *connection);
-// Takes what the socket has; sets the connection's root once the secret is proved. TT_RECEIVED_FRAME: *body_out is valid until the next call.
-// TT_RECEIVE_REFUSED: *problem_out says why. body_limit: the longest body that the peer may send
-// now.
+// Takes what the socket has; sets the connection's root once the secret is proved.
+// TT_RECEIVED_FRAME: *body_out is valid until the next call. TT_RECEIVE_REFUSED: *problem_out says
+// why, NULL: nothing to complain of. body_limit: the longest body that the peer may send now.
 enum tt_receive_result tt_connection_receive(struct tt_peer_connection *connection,
-                                             const struct tt_root_finder *finder,
-                                             size_t body_limit,
+                                             const struct tt_root_finder *finder, size_t body_limit,
                                              enum tt_frame_kind *kind_out, unsigned char **body_out,
                                              size_t *bytes_out, const char **problem_out);
 // Queues a frame (body: two parts) and sends as much as the socket takes. A failure shows at the

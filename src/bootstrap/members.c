@@ -36,8 +36,8 @@ static void send_error(struct tt_peer_connection *connection, ncclResult_t resul
     tt_connection_send(connection, TT_FRAME_ERROR, numbers, sizeof numbers, text, strlen(text));
 }
 
-// Ends the communicator: everybody connected gets the reason, and so does who comes later. dead: the
-// rank whose death it is, -1: of none.
+// Ends the communicator: everybody connected gets the reason, and so does who comes later. dead:
+// the rank whose death it is, -1: of none.
 static void finish(struct tt_root *root, ncclResult_t result, int dead, const char *text)
 {
     if (root->state == TT_ROOT_FINISHED) {
@@ -146,8 +146,7 @@ static bool read_claim(struct tt_root *root, struct tt_peer_connection *connecti
 
 static void begin_running(struct tt_root *root)
 {
-    struct tt_ready ready = {
-        .process = tt_root_process(), .rank = -1, .pid = (int32_t)getpid()};
+    struct tt_ready ready = {.process = tt_root_process(), .rank = -1, .pid = (int32_t)getpid()};
     if (gethostname(ready.host, sizeof ready.host - 1) != 0) {
         (void)snprintf(ready.host, sizeof ready.host, "?");
     }

@@ -142,7 +142,7 @@ static bool take_frame(struct tt_peer_connection *connection, bool *ends_out)
     if (got == TT_RECEIVED_FRAME) {
         tt_members_take(connection->root, connection, kind, body, bytes);
         hub.stranger_count -= !had_joined && connection->joined;
-    } else if (got == TT_RECEIVE_REFUSED) {
+    } else if (got == TT_RECEIVE_REFUSED && problem != NULL) {
         complain(connection, problem);
     }
     *ends_out = got == TT_RECEIVE_REFUSED || got == TT_RECEIVE_ENDED;
@@ -202,8 +202,8 @@ static void accept_all(struct tt_listener *listener)
     while (hub.stranger_count < hub.stranger_limit || drop_oldest_stranger()) {
         struct sockaddr_storage from;
         socklen_t length = sizeof from;
-        int fd = accept4(listener->fd, (struct sockaddr *)&from, &length,
-                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd =
+            accept4(listener->fd, (struct sockaddr *)&from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             bool exhausted =
                 errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;

@@ -33,7 +33,8 @@ struct tt_root {
     size_t gather_bytes;
     unsigned char *gather_data;
     uint64_t gather_since_ms, gather_notice_ms;
-    // Ranks that left, of which the others are not told yet: [1 + nranks], behind the word "may end".
+    // Ranks that left, of which the others are not told yet: [1 + nranks], behind the word "may
+    // end".
     int32_t *leavers;
     int leaver_count;
     uint64_t leavers_due_ms;

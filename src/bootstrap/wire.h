@@ -3,11 +3,11 @@
 //
 // Handshake, after the connection: the rank sends a magic number and the number of its root (not
 // secret; one process has many), so that a connection whose process is gone breaks at once; the
-// process sends HELLO {magic, its nonce}; the rank answers {its nonce, proof}; the root answers with
-// its own proof, or with a refusal (31 zero bytes and the reason) that tells nothing but that. A proof is the keyed BLAKE2b hash of both nonces and
-// the prover's role under the id's secret. Two session keys, one per direction, come from the same
-// nonces. A frame is {length, sealed kind and body} under ChaCha20-Poly1305 with the frame's number
-// as nonce and the length as associated data.
+// process sends HELLO {magic, its nonce}; the rank answers {its nonce, proof}; the root answers
+// with its own proof, or with a refusal (31 zero bytes and the reason) that tells nothing but that.
+// A proof is the keyed BLAKE2b hash of both nonces and the prover's role under the id's secret. Two
+// session keys, one per direction, come from the same nonces. A frame is {length, sealed kind and
+// body} under ChaCha20-Poly1305 with the frame's number as nonce and the length as associated data.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BOOTSTRAP_WIRE_H
 #define TT_BOOTSTRAP_WIRE_H
@@ -44,8 +44,8 @@ enum tt_frame_kind {
     TT_FRAME_USED,   // root -> rank: its id has made its communicator already
     TT_FRAME_CANNOT, // instead of JOIN: struct tt_join, then the text why it will never come
     TT_FRAME_LEAVE,  // rank -> root: in good order
-    TT_FRAME_LEFT,   // root -> rank: i32 whether the root's process may end now, then the i32 numbers
-                     // of ranks that have left
+    TT_FRAME_LEFT, // root -> rank: i32 whether the root's process may end now, then the i32 numbers
+                   // of ranks that have left
 };
 
 // Why a root does not answer with its proof.
@@ -132,7 +132,7 @@ struct tt_id {
 };
 enum { TT_ID_REVISION = 2 };
 #define TT_ONLY_ROOT UINT64_C(0) // the number of a root that has an address for itself
-#define TT_ID_MAGIC UINT64_C(0x3164696974747574)
+#define TT_ID_MAGIC  UINT64_C(0x3164696974747574)
 // ncclInvalidArgument where the bytes are no id of this version.
 ncclResult_t tt_id_read(const ncclUniqueId *id, struct tt_id *out);
 

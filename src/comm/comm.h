@@ -30,7 +30,7 @@ struct ncclComm {
     _Atomic int told;        // 1 while failure_text is written, then 2: it stands
     char failure_text[512];  // why async_error is set; release by `told`
     // Abort: the host flag that waits watch, and the same word in memory that kernels read (mapped
-    // pinned memory). 0: go on; 1: aborted or failed; TT_FLAG_DEATH + r: rank r died.
+    // pinned memory). 0: go on; 1: aborted or failed; NCCL_ABORT_FLAG_DEATH + r: rank r died.
     _Atomic uint32_t *abort_flag; // host address
     uint32_t *abort_flag_device;  // device address of the same word
     struct tt_peer *peers;        // [nranks]
@@ -46,11 +46,10 @@ struct ncclComm {
 };
 
 #define TT_COMM_MAGIC UINT64_C(0x7475747469636f6d)
-enum { TT_FLAG_DEATH = 2 };
 
 // The way into a communicator for every call that takes one. ncclInvalidArgument where `comm` is
-// NULL, freed, overwritten or inherited over fork(); the failed or unfinished state's error where it
-// is not ready. On success the call is inside until tt_comm_leave: the communicator is not freed
+// NULL, freed, overwritten or inherited over fork(); the failed or unfinished state's error where
+// it is not ready. On success the call is inside until tt_comm_leave: the communicator is not freed
 // meanwhile, and this thread's failures are told with `call` and the rank.
 ncclResult_t tt_comm_enter(struct ncclComm *comm, const char *call);
 // The same in any state.
@@ -88,8 +87,8 @@ ncclResult_t tt_comm_async_error(struct ncclComm *comm);
 ncclResult_t tt_watch_add(struct ncclComm *comm);
 // Looks now. The caller has entered.
 void tt_watch_look(struct ncclComm *comm);
-// The communicator has failed: async_error (the first stays), its text, the end of every wait for it
-// in this process. True where no rank of this process has said so before.
+// The communicator has failed: async_error (the first stays), its text, the end of every wait for
+// it in this process. True where no rank of this process has said so before.
 bool tt_comm_fail(struct ncclComm *comm, ncclResult_t result, const char *text);
 
 // ---- config.c -----------------------------------------------------------------------------------

@@ -60,14 +60,14 @@ static ncclResult_t copy_known(const ncclConfig_t *config, const char *call, ncc
     }
     if (config->size < offsetof(ncclConfig_t, cgaClusterSize) || config->size > LARGEST_SIZE) {
         return tt_fail(ncclInvalidArgument,
-                       "%s: config->size is %zu, must be %zu to %d; begin with "
-                       "NCCL_CONFIG_INITIALIZER",
+                       "%s: config->size is %zu, must be %zu to %d; "
+                       "begin with NCCL_CONFIG_INITIALIZER",
                        call, config->size, offsetof(ncclConfig_t, cgaClusterSize), LARGEST_SIZE);
     }
     if (config->version < FIRST_VERSION || config->version > LAST_VERSION) {
         return tt_fail(ncclInvalidArgument,
-                       "%s: config->version is %u, must be a version of NCCL, %d to %d; begin with "
-                       "NCCL_CONFIG_INITIALIZER",
+                       "%s: config->version is %u, must be a version of NCCL, %d to %d; "
+                       "begin with NCCL_CONFIG_INITIALIZER",
                        call, config->version, FIRST_VERSION, LAST_VERSION);
     }
     memcpy(out, config, config->size < sizeof *out ? config->size : sizeof *out);

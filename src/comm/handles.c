@@ -96,10 +96,11 @@ ncclResult_t tt_comm_enter_any(struct ncclComm *comm, const char *call)
         return tt_fail(ncclInvalidArgument, "%s: comm is NULL, must be a communicator", call);
     }
     if (is_inherited()) {
-        return tt_fail(ncclInvalidUsage,
-                       "%s: comm %p belongs to process %d, this is process %d, its child by fork(): "
-                       "a child cannot use its parent's communicators; make new ones here",
-                       call, (const void *)comm, (int)atomic_load(&owner), (int)getpid());
+        return tt_fail(
+            ncclInvalidUsage,
+            "%s: comm %p belongs to process %d, this is process %d, its child by fork(): "
+            "a child cannot use its parent's communicators; make new ones here",
+            call, (const void *)comm, (int)atomic_load(&owner), (int)getpid());
     }
     if (!tt_handle_enter(comm, call)) {
         return tt_fail(ncclInvalidArgument,

@@ -85,7 +85,8 @@ ncclResult_t tt_window_deregister(struct ncclComm *comm, ncclWindow_t window)
     return ncclSuccess;
 }
 
-// What is known of the window, the offset checked. A null handle is a window that was not supported.
+// What is known of the window, the offset checked. A null handle is a window that was not
+// supported.
 static ncclResult_t find_checked(ncclWindow_t window, size_t offset, void **pointer_out,
                                  const char *call, struct tt_registered *out)
 {
