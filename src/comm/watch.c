@@ -87,12 +87,13 @@ static void look_at_device(struct ncclComm *comm)
     if (error == cudaSuccess) {
         return;
     }
-    char text[512];
-    (void)snprintf(text, sizeof text, "rank %d: its device %d has failed: %s (%d)", comm->rank,
-                   comm->cuda_device, cudaGetErrorString(error), (int)error);
-    if (!tt_bootstrap_try_reporting(comm->bootstrap, text)) {
+    char what[256], text[320];
+    (void)snprintf(what, sizeof what, "its device %d has failed: %s (%d)", comm->cuda_device,
+                   cudaGetErrorString(error), (int)error);
+    if (!tt_bootstrap_try_reporting(comm->bootstrap, what)) {
         return; // a call is on the connection: the next look tells
     }
+    (void)snprintf(text, sizeof text, "rank %d: %s", comm->rank, what);
     (void)tt_fail(ncclUnhandledCudaError, "%s", text);
     if (tt_comm_fail(comm, ncclUnhandledCudaError, text)) {
         tt_say("%s; %s %s with ncclCommAbort", text,
