@@ -74,10 +74,12 @@ struct tuttiRMSNormOptions {
 // `comm` (ncclCommWindowRegister with
 //   NCCL_WIN_COLL_SYMMETRIC), at the same window and offset on all ranks. Equal (in place) or
 //   disjoint.
-// tokens: rows; 0 does nothing and enqueues nothing. hidden: elements of a row, at least 1.
+// tokens: rows, equal on all ranks; with 0 the buffers may be NULL and the ranks only compare their
+// calls. hidden: elements of a row, at least 1.
 // options: NULL means TUTTI_RMSNORM_OPTIONS_INITIALIZER.
 // datatype: ncclFloat32, ncclFloat16 or ncclBfloat16.
-// stream: the operation runs in its order, on every rank; every rank must make the call.
+// stream: of the communicator's device; the operation runs in its order, on every rank; every rank
+// must make the call.
 // Errors: ncclInvalidArgument for a bad argument; ncclInvalidUsage where the ranks do not share
 // memory (more than one LSA team, or
 //   no window support). Ranks that call with different tokens, hidden, eps, type, windows or

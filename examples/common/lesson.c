@@ -9,6 +9,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <string.h>
 #include <time.h>
 
@@ -87,7 +88,12 @@ bool lesson_require(const struct lesson_rank *self, bool holds, const char *form
         printf("REFUSED: rank %d: ", self->rank);
         vprintf(format, arguments);
         printf("\n");
+        (void)fflush(stdout);
         va_end(arguments);
+    }
+    if (first >= 0) {
+        // The caller may end the process: not before it has been said why.
+        pthread_barrier_wait(&meeting);
     }
     return first < 0;
 }
@@ -228,6 +234,14 @@ static void read_options(int argc, char **argv, const char *title, struct lesson
             fprintf(stderr, "see --help\n");
             exit(1);
         }
+    }
+    // Sizes in bytes, of several such matrices, must be numbers as well.
+    size_t elements = 0;
+    if (__builtin_mul_overflow(options->tokens, options->hidden, &elements) ||
+        elements > SIZE_MAX / 64) {
+        fprintf(stderr, "--tokens %zu times --hidden %zu is beyond what can be counted\n",
+                options->tokens, options->hidden);
+        exit(1);
     }
     if (optind < argc) {
         fprintf(stderr, "unexpected argument \"%s\"; see --help\n", argv[optind]);

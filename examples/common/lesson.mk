@@ -6,19 +6,22 @@
 # those of the environment do not: many machines have a CUDA_HOME.
 FOLDER := $(dir $(lastword $(MAKEFILE_LIST)))
 # Built beside the lessons, or installed with them (share/tutti/examples).
-OURS := $(patsubst %/bin/tutticc,%,$(firstword $(wildcard $(abspath $(FOLDER)../../build/cpu)/bin/tutticc \
-    $(abspath $(FOLDER)../../../..)/bin/tutticc)))
+# The shell looks, because make takes a path with a space for two.
+OURS := $(shell for prefix in "$(FOLDER)../../build/cpu" "$(FOLDER)../../../.."; do \
+    if [ -x "$$prefix/bin/tutticc" ]; then cd "$$prefix" && pwd && break; fi; done)
 ifneq ($(OURS),)
 CUDA_HOME := $(OURS)
 NCCL_HOME := $(CUDA_HOME)
-NVCC := $(CUDA_HOME)/bin/nvcc
+NVCC := "$(CUDA_HOME)/bin/nvcc"
 endif
 CUDA_HOME ?= /usr/local/cuda
 NCCL_HOME ?= $(if $(wildcard $(CUDA_HOME)/include/nccl.h),$(CUDA_HOME),/usr)
-NVCC ?= $(CUDA_HOME)/bin/nvcc
+NVCC ?= "$(CUDA_HOME)/bin/nvcc"
 ARCH ?= sm_90
 FLAGS ?= -O2 -g
 ARGS ?=
+# Options to show in the help.
+SAMPLE ?= --ranks 4
 
 COMMON := $(FOLDER)lesson.c
 HEADERS := $(FOLDER)lesson.h $(FOLDER)matrix.cuh
@@ -26,9 +29,9 @@ HEADERS := $(FOLDER)lesson.h $(FOLDER)matrix.cuh
 all: $(NAME)
 
 $(NAME): main.cu $(COMMON) $(HEADERS)
-	$(NVCC) $(FLAGS) -std=c++17 -arch=$(ARCH) -I$(FOLDER) -I$(NCCL_HOME)/include -c main.cu -o main.o
+	$(NVCC) $(FLAGS) -std=c++17 -arch=$(ARCH) -I$(FOLDER) -I"$(NCCL_HOME)/include" -c main.cu -o main.o
 	$(NVCC) $(FLAGS) -I$(FOLDER) -c $(COMMON) -o lesson.o
-	$(NVCC) $(FLAGS) main.o lesson.o -L$(NCCL_HOME)/lib -Xlinker -rpath=$(NCCL_HOME)/lib -lnccl -lpthread -lm -o $@
+	$(NVCC) $(FLAGS) main.o lesson.o -L"$(NCCL_HOME)/lib" -Xlinker -rpath="$(NCCL_HOME)/lib" -lnccl -lpthread -lm -o $@
 
 run: $(NAME)
 	./$(NAME) $(ARGS)
@@ -39,7 +42,7 @@ clean:
 help:
 	@echo "$(ABOUT)"
 	@echo "  make         build $(NAME)"
-	@echo "  make run     build it and run it; ARGS=\"--ranks 4\" passes options"
+	@echo "  make run     build it and run it; ARGS=\"$(SAMPLE)\" passes options"
 	@echo "  make clean   remove what make made"
 	@echo "settings:"
 	@echo "  CUDA_HOME    $(CUDA_HOME)"

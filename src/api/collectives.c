@@ -55,9 +55,10 @@ static ncclResult_t check_values(const struct ncclComm *comm, const struct check
 
 static ncclResult_t refuse(ncclComm_t comm, struct checked c)
 {
-    ncclResult_t result = tt_comm_check(comm, c.call);
+    ncclResult_t result = tt_comm_enter(comm, c.call);
     if (result == ncclSuccess) {
         result = check_values(comm, &c);
+        tt_comm_leave(comm);
     }
     return tt_group_latch(result == ncclSuccess ? tt_unavailable(c.call) : result);
 }

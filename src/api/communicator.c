@@ -13,7 +13,10 @@ TT_FUNCTION(ncclResult_t, GetUniqueId, (ncclUniqueId * uniqueId))
         return tt_fail(ncclInvalidArgument,
                        "ncclGetUniqueId: uniqueId is NULL, must be where to write the id");
     }
-    return tt_bootstrap_make_id(uniqueId);
+    tt_call_begin("ncclGetUniqueId", -1);
+    ncclResult_t result = tt_bootstrap_make_id(uniqueId);
+    tt_call_end();
+    return result;
 }
 
 TT_FUNCTION(ncclResult_t, CommInitRank,
@@ -104,52 +107,51 @@ TT_FUNCTION(ncclResult_t, CommAbort, (ncclComm_t comm))
 
 TT_FUNCTION(ncclResult_t, CommGetAsyncError, (ncclComm_t comm, ncclResult_t *asyncError))
 {
-    if (comm == NULL || asyncError == NULL) {
-        return tt_fail(ncclInvalidArgument, "ncclCommGetAsyncError: %s is NULL",
-                       comm == NULL ? "comm" : "asyncError");
+    TRY(tt_comm_enter_any(comm, "ncclCommGetAsyncError"));
+    ncclResult_t result = ncclSuccess;
+    if (asyncError == NULL) {
+        result =
+            tt_fail(ncclInvalidArgument, "asyncError is NULL, must be where to write the error");
+    } else {
+        *asyncError = tt_comm_async_error(comm);
     }
-    if (!tt_comm_enter(comm)) {
-        return tt_fail(
-            ncclInvalidArgument,
-            "ncclCommGetAsyncError: comm %p is no communicator, or was destroyed or aborted",
-            (void *)comm);
-    }
-    *asyncError = tt_comm_async_error(comm);
     tt_comm_leave(comm);
-    return ncclSuccess;
+    return result;
 }
 
-static ncclResult_t check_question(const ncclComm_t comm, const int *out, const char *call,
-                                   const char *name)
+enum question { QUESTION_COUNT, QUESTION_DEVICE, QUESTION_RANK };
+
+static ncclResult_t answer(ncclComm_t comm, enum question question, int *out, const char *call,
+                           const char *name)
 {
-    TRY(tt_comm_check(comm, call));
+    TRY(tt_comm_enter(comm, call));
+    ncclResult_t result = ncclSuccess;
     if (out == NULL) {
-        return tt_fail(ncclInvalidArgument,
-                       "%s: rank %d: %s is NULL, must be where to write the answer", call,
-                       comm->rank, name);
+        result = tt_fail(ncclInvalidArgument,
+                         "%s: rank %d: %s is NULL, must be where to write the answer", call,
+                         comm->rank, name);
+    } else {
+        *out = question == QUESTION_COUNT    ? comm->nranks
+               : question == QUESTION_DEVICE ? comm->cuda_device
+                                             : comm->rank;
     }
-    return ncclSuccess;
+    tt_comm_leave(comm);
+    return result;
 }
 
 TT_FUNCTION(ncclResult_t, CommCount, (const ncclComm_t comm, int *count))
 {
-    TRY(check_question(comm, count, "ncclCommCount", "count"));
-    *count = comm->nranks;
-    return ncclSuccess;
+    return answer(comm, QUESTION_COUNT, count, "ncclCommCount", "count");
 }
 
 TT_FUNCTION(ncclResult_t, CommCuDevice, (const ncclComm_t comm, int *device))
 {
-    TRY(check_question(comm, device, "ncclCommCuDevice", "device"));
-    *device = comm->cuda_device;
-    return ncclSuccess;
+    return answer(comm, QUESTION_DEVICE, device, "ncclCommCuDevice", "device");
 }
 
 TT_FUNCTION(ncclResult_t, CommUserRank, (const ncclComm_t comm, int *rank))
 {
-    TRY(check_question(comm, rank, "ncclCommUserRank", "rank"));
-    *rank = comm->rank;
-    return ncclSuccess;
+    return answer(comm, QUESTION_RANK, rank, "ncclCommUserRank", "rank");
 }
 
 TT_FUNCTION(ncclResult_t, GroupStart, (void))

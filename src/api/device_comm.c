@@ -12,25 +12,27 @@
 TT_FUNCTION(ncclResult_t, DevCommCreate,
             (ncclComm_t comm, ncclDevCommRequirements_t const *reqs, ncclDevComm_t *outDevComm))
 {
-    ncclResult_t result = tt_comm_check(comm, "ncclDevCommCreate");
-    if (result == ncclSuccess && (reqs == NULL || outDevComm == NULL)) {
-        result = tt_fail(ncclInvalidArgument, "ncclDevCommCreate: rank %d: %s is NULL", comm->rank,
-                         reqs == NULL ? "reqs" : "outDevComm");
+    ncclResult_t result = tt_comm_enter(comm, "ncclDevCommCreate");
+    if (result != ncclSuccess) {
+        return tt_group_latch(result);
     }
-    if (result == ncclSuccess) {
-        result = tt_dev_comm_create(comm, reqs, outDevComm);
-    }
+    result = reqs == NULL || outDevComm == NULL
+                 ? tt_fail(ncclInvalidArgument, "ncclDevCommCreate: rank %d: %s is NULL",
+                           comm->rank, reqs == NULL ? "reqs" : "outDevComm")
+                 : tt_dev_comm_create(comm, reqs, outDevComm);
+    tt_comm_leave(comm);
     return result == ncclSuccess ? result : tt_group_latch(result);
 }
 
 TT_FUNCTION(ncclResult_t, DevCommDestroy, (ncclComm_t comm, ncclDevComm_t const *devComm))
 {
-    TRY(tt_comm_check(comm, "ncclDevCommDestroy"));
-    if (devComm == NULL) {
-        return tt_fail(ncclInvalidArgument, "ncclDevCommDestroy: rank %d: devComm is NULL",
-                       comm->rank);
-    }
-    return tt_dev_comm_destroy(comm, devComm);
+    TRY(tt_comm_enter(comm, "ncclDevCommDestroy"));
+    ncclResult_t result = devComm == NULL
+                              ? tt_fail(ncclInvalidArgument,
+                                        "ncclDevCommDestroy: rank %d: devComm is NULL", comm->rank)
+                              : tt_dev_comm_destroy(comm, devComm);
+    tt_comm_leave(comm);
+    return result;
 }
 
 TT_FUNCTION(ncclResult_t, LsaBarrierCreateRequirement,
@@ -60,7 +62,8 @@ TT_FUNCTION(ncclResult_t, GinBarrierCreateRequirement,
             (ncclComm_t comm, ncclTeam_t team, int nBarriers, ncclGinBarrierHandle_t *outHandle,
              ncclDevResourceRequirements_t *outReq))
 {
-    TRY(tt_comm_check(comm, "ncclGinBarrierCreateRequirement"));
+    TRY(tt_comm_enter(comm, "ncclGinBarrierCreateRequirement"));
+    tt_comm_leave(comm); // it is only to be a communicator
     if (outHandle == NULL || outReq == NULL) {
         return tt_fail(ncclInvalidArgument, "ncclGinBarrierCreateRequirement: %s is NULL",
                        outHandle == NULL ? "outHandle" : "outReq");

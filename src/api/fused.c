@@ -217,6 +217,23 @@ static ncclResult_t check_communicator(const struct ncclComm *comm)
     return ncclSuccess;
 }
 
+// A stream works on the device that it was made on.
+static ncclResult_t check_stream(const struct ncclComm *comm, cudaStream_t stream)
+{
+    bool is_default = stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+    int device = comm->cuda_device;
+    if (!is_default) {
+        TRY_CUDA(cudaStreamGetDevice(stream, &device));
+    }
+    if (device != comm->cuda_device) {
+        return tt_fail(ncclInvalidArgument,
+                       "rank %d: %s: stream %p is of device %d, but the communicator's device is "
+                       "%d; make the stream there",
+                       comm->rank, function_name, (void *)stream, device, comm->cuda_device);
+    }
+    return ncclSuccess;
+}
+
 static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
 {
     (void)comm;
@@ -252,10 +269,6 @@ static ncclResult_t resolve(struct ncclComm *comm, const void *sendbuff, const v
     const char *in = (const char *)input->user_pointer + operation->input_offset;
     const char *out = (const char *)output->user_pointer + operation->output_offset;
     TRY(check_overlaps(comm, options, in, out, hidden_bytes, bytes));
-    if (!tt_window_board(comm, &operation->board)) {
-        return tt_bug("rank %d has a window but no board", comm->rank);
-    }
-    operation->device_comm = tt_window_device_comm(comm);
     operation->input =
         (struct tt_symmetric){input->flat_base + operation->input_offset, input->stride};
     operation->output =
@@ -267,6 +280,41 @@ static ncclResult_t resolve(struct ncclComm *comm, const void *sendbuff, const v
     return ncclSuccess;
 }
 
+// What the caller gave, checked one after the other; fills the operation.
+struct call {
+    const void *sendbuff;
+    void *recvbuff;
+    const struct tuttiRMSNormOptions *options;
+    cudaStream_t stream;
+};
+
+static ncclResult_t prepare(struct ncclComm *comm, const struct call *call,
+                            struct tt_rmsnorm *operation)
+{
+    struct tuttiRMSNormOptions known;
+    size_t element = 0, bytes = 0;
+    TRY(read_options(comm, call->options, &known));
+    TRY(check_shape(comm, operation->tokens, operation->hidden, operation->data_type, &element,
+                    &bytes));
+    TRY(check_communicator(comm));
+    TRY(check_stream(comm, call->stream));
+    operation->eps = known.eps;
+    if (operation->tokens > 0) {
+        operation->gamma = known.gamma;
+        operation->residual = known.residual;
+        operation->residual_out = known.residualOut;
+        TRY(check_pointers(comm, call->sendbuff, call->recvbuff, &known, element));
+        TRY(resolve(comm, call->sendbuff, call->recvbuff, &known, operation->hidden * element,
+                    bytes, operation));
+    }
+    if (tt_window_board(comm, &operation->board)) {
+        operation->device_comm = tt_window_device_comm(comm);
+    } else if (operation->tokens > 0) {
+        return tt_bug("rank %d has a window but no board", comm->rank);
+    }
+    return ncclSuccess;
+}
+
 // NOLINTNEXTLINE(readability-function-size): eight parameters, in the manner of NCCL's collectives
 TT_EXPORT ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuff, size_t tokens,
                                              size_t hidden,
@@ -274,42 +322,23 @@ TT_EXPORT ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuf
                                              ncclDataType_t datatype, ncclComm_t comm,
                                              cudaStream_t stream)
 {
-    ncclResult_t result = tt_comm_check(comm, function_name);
+    ncclResult_t result = tt_comm_enter(comm, function_name);
     if (result != ncclSuccess) {
         return tt_group_latch(result);
     }
-    struct tuttiRMSNormOptions known;
-    size_t element = 0, bytes = 0;
-    result = read_options(comm, options, &known);
-    if (result == ncclSuccess) {
-        result = check_shape(comm, tokens, hidden, datatype, &element, &bytes);
-    }
-    if (result != ncclSuccess) {
-        return tt_group_latch(result);
-    }
-    if (tokens == 0) {
-        return ncclSuccess;
-    }
+    struct call call = {sendbuff, recvbuff, options, stream};
     struct launch launch = {.stream = stream,
                             .operation = {.rank = comm->rank,
                                           .nranks = comm->nranks,
                                           .tokens = tokens,
                                           .hidden = hidden,
-                                          .gamma = known.gamma,
-                                          .residual = known.residual,
-                                          .residual_out = known.residualOut,
-                                          .eps = known.eps,
                                           .data_type = datatype}};
-    result = check_pointers(comm, sendbuff, recvbuff, &known, element);
-    if (result == ncclSuccess) {
-        result = check_communicator(comm);
-    }
-    if (result == ncclSuccess) {
-        result =
-            resolve(comm, sendbuff, recvbuff, &known, hidden * element, bytes, &launch.operation);
-    }
+    result = prepare(comm, &call, &launch.operation);
     if (result != ncclSuccess) {
-        return tt_group_latch(result);
+        (void)tt_group_latch(result);
+    } else if (launch.operation.device_comm != NULL) { // else no rank has windows, nor tokens
+        result = tt_group_submit(comm, TT_GROUP_LAUNCH, run_launch, &launch, sizeof launch);
     }
-    return tt_group_submit(comm, TT_GROUP_LAUNCH, run_launch, &launch, sizeof launch);
+    tt_comm_leave(comm);
+    return result;
 }

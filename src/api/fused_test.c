@@ -112,9 +112,42 @@ static void refusals(void)
     EXPECT_CONTAINS(ncclGetLastError(w.comm[0]), "datatype is 2");
     EXPECT_EQ(tuttiAllReduceRMSNorm(m, m, 4, 4, NULL, ncclFloat, NULL, w.stream[0]),
               ncclInvalidArgument);
-    // Nothing to do is no error, whatever the buffers are.
-    EXPECT_OK(tuttiAllReduceRMSNorm(NULL, NULL, 0, 4, NULL, ncclFloat, w.comm[0], w.stream[0]));
+    EXPECT_EQ(tuttiAllReduceRMSNorm(m, m, 4, 4, NULL, ncclFloat, w.comm[0], w.stream[1]),
+              ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(w.comm[0]), "is of device 1, but the communicator's device");
     close_world(&w);
+}
+
+// Ranks without tokens compare their calls all the same. Returns the asynchronous error.
+static ncclResult_t call_with(struct world *w, size_t first_tokens, size_t second_tokens)
+{
+    ncclResult_t error[RANKS];
+    for (int r = 0; r < RANKS; r++) {
+        size_t tokens = r == 0 ? first_tokens : second_tokens;
+        char *buffer = tokens == 0 ? NULL : w->memory[r];
+        EXPECT_OK(tuttiAllReduceRMSNorm(buffer, buffer, tokens, 4, NULL, ncclFloat, w->comm[r],
+                                        w->stream[r]));
+    }
+    for (int r = 0; r < RANKS; r++) {
+        EXPECT_CUDA(cudaStreamSynchronize(w->stream[r]));
+        EXPECT_OK(ncclCommGetAsyncError(w->comm[r], &error[r]));
+    }
+    EXPECT_EQ(error[0], error[1]);
+    return error[0];
+}
+
+static void no_tokens(void)
+{
+    struct world w;
+    if (!open_world(&w)) {
+        return;
+    }
+    EXPECT_EQ(call_with(&w, 0, 0), ncclSuccess);
+    EXPECT_EQ(call_with(&w, 4, 4), ncclSuccess);
+    EXPECT_EQ(call_with(&w, 0, 64), ncclInvalidUsage);
+    for (int r = 0; r < RANKS; r++) {
+        EXPECT_OK(ncclCommAbort(w.comm[r]));
+    }
 }
 
 // Larger options of a later version: unknown fields must be zero.
@@ -189,6 +222,7 @@ int main(void)
 {
     RUN(version_and_split);
     RUN(refusals);
+    RUN(no_tokens);
     RUN(later_options);
     RUN(disagreement);
     RUN(abort_ends_operation);

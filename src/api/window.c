@@ -11,17 +11,17 @@
 TT_FUNCTION(ncclResult_t, CommWindowRegister,
             (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags))
 {
-    ncclResult_t result = tt_comm_check(comm, "ncclCommWindowRegister");
-    if (result == ncclSuccess && win == NULL) {
-        result = tt_fail(
-            ncclInvalidArgument,
-            "ncclCommWindowRegister: rank %d: win is NULL, expected where to write the window",
-            comm->rank);
-    }
+    ncclResult_t result = tt_comm_enter(comm, "ncclCommWindowRegister");
     if (result != ncclSuccess) {
         return tt_group_latch(result);
     }
-    return tt_window_register(comm, buff, size, win, winFlags);
+    result = win == NULL ? tt_group_latch(tt_fail(ncclInvalidArgument,
+                                                  "ncclCommWindowRegister: rank %d: win is NULL, "
+                                                  "expected where to write the window",
+                                                  comm->rank))
+                         : tt_window_register(comm, buff, size, win, winFlags);
+    tt_comm_leave(comm);
+    return result;
 }
 
 TT_FUNCTION(ncclResult_t, CommWindowDeregister, (ncclComm_t comm, ncclWindow_t win))
@@ -29,32 +29,35 @@ TT_FUNCTION(ncclResult_t, CommWindowDeregister, (ncclComm_t comm, ncclWindow_t w
     if (win == NULL) {
         return ncclSuccess;
     }
-    TRY(tt_comm_check(comm, "ncclCommWindowDeregister"));
-    return tt_window_deregister(comm, win);
+    TRY(tt_comm_enter(comm, "ncclCommWindowDeregister"));
+    ncclResult_t result = tt_window_deregister(comm, win);
+    tt_comm_leave(comm);
+    return result;
 }
 
 TT_FUNCTION(ncclResult_t, WinGetUserPtr, (ncclComm_t comm, ncclWindow_t win, void **outUserPtr))
 {
-    TRY(tt_comm_check(comm, "ncclWinGetUserPtr"));
-    if (outUserPtr == NULL) {
-        return tt_fail(
-            ncclInvalidArgument,
-            "ncclWinGetUserPtr: outUserPtr is NULL, expected where to write the address");
-    }
-    return tt_window_user_pointer(comm, win, outUserPtr);
+    TRY(tt_comm_enter(comm, "ncclWinGetUserPtr"));
+    ncclResult_t result =
+        outUserPtr == NULL
+            ? tt_fail(ncclInvalidArgument,
+                      "ncclWinGetUserPtr: outUserPtr is NULL, expected where to write the address")
+            : tt_window_user_pointer(comm, win, outUserPtr);
+    tt_comm_leave(comm);
+    return result;
 }
 
 TT_FUNCTION(ncclResult_t, GetLsaMultimemDevicePointer,
             (ncclWindow_t window, size_t offset, void **outPtr))
 {
-    return tt_window_multimem_pointer(window, offset, tt_window_team_multimem(window), outPtr,
+    return tt_window_multimem_pointer(window, offset, NULL, outPtr,
                                       "ncclGetLsaMultimemDevicePointer");
 }
 
 TT_FUNCTION(ncclResult_t, GetMultimemDevicePointer,
             (ncclWindow_t window, size_t offset, ncclMultimemHandle_t multimem, void **outPtr))
 {
-    return tt_window_multimem_pointer(window, offset, multimem, outPtr,
+    return tt_window_multimem_pointer(window, offset, &multimem, outPtr,
                                       "ncclGetMultimemDevicePointer");
 }
 

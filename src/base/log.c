@@ -4,6 +4,7 @@
 #include "base/params.h"
 
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -29,15 +30,34 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards last_error a
 static char last_error[ERROR_BYTES];
 static _Thread_local char last_error_copy[ERROR_BYTES];
 static _Thread_local char thread_error[ERROR_BYTES];
+static _Thread_local struct {
+    const char *call; // NULL: none runs
+    int rank, depth;
+} running;
 
 static const struct {
     const char *name;
     uint64_t bits;
 } subsystem_names[] = {
-    {"INIT", TT_LOG_INIT}, {"COLL", TT_LOG_COLL},           {"NET", TT_LOG_NET},
-    {"ENV", TT_LOG_ENV},   {"ALLOC", TT_LOG_ALLOC},         {"NVLS", TT_LOG_NVLS},
-    {"REG", TT_LOG_REG},   {"BOOTSTRAP", TT_LOG_BOOTSTRAP}, {"DESTROY", TT_LOG_DESTROY},
+    {"INIT", TT_LOG_INIT},
+    {"COLL", TT_LOG_COLL},
+    {"NET", TT_LOG_NET},
+    {"ENV", TT_LOG_ENV},
+    {"ALLOC", TT_LOG_ALLOC},
+    {"NVLS", TT_LOG_NVLS},
+    {"REG", TT_LOG_REG},
+    {"BOOTSTRAP", TT_LOG_BOOTSTRAP},
+    {"DESTROY", TT_LOG_DESTROY},
     {"ALL", UINT64_MAX},
+    // NCCL's names for parts that say nothing here.
+    {"P2P", 0},
+    {"SHM", 0},
+    {"GRAPH", 0},
+    {"TUNING", 0},
+    {"CALL", 0},
+    {"PROXY", 0},
+    {"RAS", 0},
+    {"PROFILE", 0},
 };
 
 static int parse_level(const char *text)
@@ -72,8 +92,17 @@ static uint64_t parse_subsystems(const char *text)
     (void)snprintf(copy, sizeof copy, "%s", text + inverted);
     char *rest = copy;
     for (char *word; (word = strsep(&rest, ",")) != NULL;) {
+        bool known = *word == 0;
         for (size_t i = 0; i < sizeof subsystem_names / sizeof subsystem_names[0]; i++) {
-            bits |= strcasecmp(word, subsystem_names[i].name) == 0 ? subsystem_names[i].bits : 0;
+            bool same = strcasecmp(word, subsystem_names[i].name) == 0;
+            bits |= same ? subsystem_names[i].bits : 0;
+            known = known || same;
+        }
+        if (!known) {
+            (void)fprintf(stderr,
+                          "tutti: NCCL_DEBUG_SUBSYS: %s is ignored: must be INIT, COLL, NET, ENV, "
+                          "ALLOC, NVLS, REG, BOOTSTRAP, DESTROY or ALL\n",
+                          word);
         }
     }
     return inverted ? ~bits : bits;
@@ -187,23 +216,81 @@ static void store_error(const char *text)
     pthread_mutex_unlock(&mutex);
 }
 
+void tt_call_begin(const char *call, int rank)
+{
+    if (running.depth++ == 0) {
+        running.call = call;
+        running.rank = rank;
+    }
+}
+
+void tt_call_end(void)
+{
+    if (--running.depth == 0) {
+        running.call = NULL;
+    }
+}
+
+const char *tt_call_name(void)
+{
+    return running.call;
+}
+
+// Puts "ncclX: rank 3: " in front of a text that does not say so itself; returns what is left of
+// it.
+static const char *begin_text(const char *said, char *text, size_t bytes)
+{
+    text[0] = 0;
+    if (running.call == NULL) {
+        return said;
+    }
+    size_t length = strlen(running.call);
+    bool begins = strncmp(said, running.call, length) == 0 && strncmp(said + length, ": ", 2) == 0;
+    bool needs_rank = running.rank >= 0 && strstr(said, "rank ") == NULL;
+    if (begins && !needs_rank) {
+        return said;
+    }
+    if (begins || strstr(said, running.call) == NULL) {
+        (void)snprintf(text, bytes, "%s: ", running.call);
+    }
+    if (needs_rank) {
+        size_t used = strlen(text);
+        (void)snprintf(text + used, bytes - used, "rank %d: ", running.rank);
+    }
+    return begins ? said + length + 2 : said;
+}
+
 // Native kernels fail here too: the thread sanitizer takes the fibers of one worker for threads and
 // the worker's thread-local text for shared.
 __attribute__((no_sanitize("thread"))) ncclResult_t tt_fail(ncclResult_t result, const char *format,
                                                             ...)
 {
     pthread_once(&once, open_log);
-    char text[ERROR_BYTES];
+    char said[ERROR_BYTES], text[ERROR_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
+    (void)vsnprintf(said, sizeof said, format, arguments);
     va_end(arguments);
+    const char *rest = begin_text(said, text, sizeof text);
+    size_t used = strlen(text), length = strnlen(rest, sizeof text - used - 1);
+    memcpy(text + used, rest, length);
+    text[used + length] = 0;
     memcpy(thread_error, text, sizeof thread_error);
     store_error(text);
     if (level >= TT_LOG_WARN) {
         write_line("WARN", text);
     }
     return result;
+}
+
+void tt_say(const char *format, ...)
+{
+    char text[LINE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    (void)fprintf(stderr, "tutti: %s\n", text);
 }
 
 ncclResult_t tt_bug(const char *format, ...)
@@ -221,14 +308,35 @@ ncclResult_t tt_bug(const char *format, ...)
     return result;
 }
 
+const char *tt_cuda_detail(void)
+{
+    // A CUDA runtime may keep the text of the calling thread's last failure; NVIDIA's does not.
+    static _Atomic(void *) known;
+    static char none;
+    void *found = atomic_load(&known);
+    if (found == NULL) {
+        found = dlsym(RTLD_DEFAULT, "vgpuLastErrorText");
+        atomic_store(&known, found == NULL ? &none : found);
+    }
+    if (found == NULL || found == &none) {
+        return "";
+    }
+    const char *(*last_text)(void);
+    memcpy(&last_text, &found, sizeof last_text);
+    return last_text();
+}
+
 ncclResult_t tt_cuda(int cuda_error, const char *call)
 {
     if (cuda_error == cudaSuccess) {
         return ncclSuccess;
     }
+    char detail[512];
+    (void)snprintf(detail, sizeof detail, "%s", tt_cuda_detail());
     cudaGetLastError();
-    return tt_fail(ncclUnhandledCudaError, "%.*s: %s (%d)", (int)strcspn(call, "("), call,
-                   cudaGetErrorString((cudaError_t)cuda_error), cuda_error);
+    return tt_fail(ncclUnhandledCudaError, "%.*s: %s (%d)%s%s", (int)strcspn(call, "("), call,
+                   cudaGetErrorString((cudaError_t)cuda_error), cuda_error,
+                   detail[0] != 0 ? ": " : "", detail);
 }
 
 const char *tt_thread_error(void)

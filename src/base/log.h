@@ -27,6 +27,16 @@ void tt_log(enum tt_log_level level, enum tt_log_subsystem subsystem, const char
 // messages, at VERSION and WARN as one bare line of rank 0, as NCCL does.
 void tt_log_start(int rank);
 
+// One line on stderr, "tutti: ...", whatever the settings: for what a user must know and no return
+// value can carry.
+void tt_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// From begin to end, failures of the calling thread are told with the name of the public function
+// and the rank (-1: none), where their text does not have them. The outermost pair counts.
+void tt_call_begin(const char *call, int rank);
+void tt_call_end(void);
+const char *tt_call_name(void); // NULL outside
+
 // Where a failure is first seen: stores the text for ncclGetLastError, warns once, returns
 // `result`. Callers above only pass the result on. The text names the argument, its value, the rank
 // and what would be right.
@@ -35,9 +45,11 @@ ncclResult_t tt_fail(ncclResult_t result, const char *format, ...)
 // A broken invariant of ours: ncclInternalError in release builds, abort in debug and sanitizer
 // builds.
 ncclResult_t tt_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
-// A call of CUDA failed: ncclUnhandledCudaError with the call's name and CUDA's own text;
-// ncclSuccess for 0.
+// A call of CUDA failed: ncclUnhandledCudaError with the call's name, CUDA's own text and, where
+// the runtime keeps one, its reason; ncclSuccess for 0.
 ncclResult_t tt_cuda(int cuda_error, const char *call);
+// What the CUDA runtime itself says of this thread's last failed call; "" where it says nothing.
+const char *tt_cuda_detail(void);
 
 // Returns on error. Only in functions that own nothing at that point.
 #define TRY(expression)                                                                            \

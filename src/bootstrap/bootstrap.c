@@ -1,83 +1,75 @@
-// A rank's side of the rendezvous: joins, gathers, leaves. Every wait polls in slices, so that an
-// abort ends it at once.
+// A rank's talk with its root: frames, exchanges, looks in between, the leave. Every wait polls in
+// slices, so that an abort ends it at once.
 // See bootstrap.h and wire.h. SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/bootstrap.h"
 
 #include "base/log.h"
 #include "base/params.h"
 #include "base/wait.h"
-#include "bootstrap/interface.h"
-#include "bootstrap/wire.h"
+#include "bootstrap/bootstrap_internal.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sodium.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
-enum { SLICE_MS = 20, HANDSHAKE_MS = 30000, WIRE_REVISION = 1, RETRY_MS = 50 };
+enum { FAREWELL_MS = 500 };
 
-struct tt_bootstrap {
-    int fd;
-    int rank, nranks;
-    const _Atomic uint32_t *abort_flag;
-    unsigned char secret[TT_SECRET_BYTES];
-    struct tt_session session;
-    uint32_t sequence;    // of the next gather
-    ncclResult_t broken;  // once not ncclSuccess every call returns it
-    bool is_tentative;    // a connection that closes is then tried again
-    bool was_dropped;     // it did
-    atomic_int in_use;    // by a call, or by a look from another thread
-    unsigned char *frame; // the last frame received
-    size_t frame_capacity;
-};
-
-static ncclResult_t broken(struct tt_bootstrap *b, ncclResult_t result)
+ncclResult_t tt_bootstrap_break(struct tt_bootstrap *b, ncclResult_t result)
 {
     b->broken = result;
+    (void)snprintf(b->failure, sizeof b->failure, "%s", tt_thread_error());
     return result;
 }
 
-// Waits for `events`; deadline_ns 0: none.
-static ncclResult_t wait_for(struct tt_bootstrap *b, short events, uint64_t deadline_ns)
+ncclResult_t tt_bootstrap_wait(struct tt_bootstrap *b, short events, uint64_t deadline_ns)
 {
     for (;;) {
         if (b->abort_flag != NULL &&
             atomic_load_explicit(b->abort_flag, memory_order_acquire) != 0) {
-            return broken(
+            return tt_bootstrap_break(
                 b, tt_fail(ncclInternalError, "rank %d: the communicator was aborted", b->rank));
         }
         struct pollfd p = {.fd = b->fd, .events = events};
-        int ready = poll(&p, 1, SLICE_MS);
+        int ready = poll(&p, 1, TT_SLICE_MS);
         tt_wait_told();
         if (ready > 0) {
             return ncclSuccess;
         }
         if (ready < 0 && errno != EINTR) {
-            return broken(b, tt_fail(ncclSystemError, "rank %d: poll: %m", b->rank));
+            return tt_bootstrap_break(b, tt_fail(ncclSystemError, "rank %d: poll: %m", b->rank));
         }
         if (deadline_ns != 0 && tt_now_ns() > deadline_ns) {
-            return broken(b,
-                          tt_fail(ncclSystemError,
-                                  "rank %d: the root of the unique id does not answer", b->rank));
+            return tt_bootstrap_break(
+                b, tt_fail(ncclSystemError,
+                           "rank %d: the root of the unique id does not answer in time (at "
+                           "most TUTTI_INIT_TIMEOUT, %ld s)",
+                           b->rank, tt_param_int(TT_PARAM_INIT_TIMEOUT)));
         }
     }
 }
 
-static ncclResult_t root_gone(struct tt_bootstrap *b)
+ncclResult_t tt_bootstrap_root_gone(struct tt_bootstrap *b)
 {
     if (b->is_tentative) {
         b->was_dropped = true;
         return ncclRemoteError;
     }
-    return broken(
+    if (b->root.rank >= 0 && !b->root_may_end) {
+        b->dead_rank = b->root.rank;
+        return tt_bootstrap_break(
+            b, tt_fail(ncclRemoteError,
+                       "rank %d: rank %d (process %d on %.63s, which made the unique id) died, or "
+                       "ended without ncclCommDestroy",
+                       b->rank, b->root.rank, b->root.pid, b->root.host));
+    }
+    return tt_bootstrap_break(
         b,
         tt_fail(ncclRemoteError,
                 "rank %d: the process that made the unique id has ended or closed the connection",
@@ -91,14 +83,13 @@ static bool would_block(ssize_t n)
 
 // A connection that has ended is no failure here: the answer, which every sender waits for, tells
 // why.
-static ncclResult_t send_all(struct tt_bootstrap *b, const void *data, size_t bytes,
-                             uint64_t deadline_ns)
+ncclResult_t tt_bootstrap_send_all(struct tt_bootstrap *b, const void *data, size_t bytes)
 {
     size_t done = 0;
     while (done < bytes) {
         ssize_t n = send(b->fd, (const char *)data + done, bytes - done, MSG_NOSIGNAL);
         bool waits = would_block(n);
-        ncclResult_t result = waits ? wait_for(b, POLLOUT, deadline_ns) : ncclSuccess;
+        ncclResult_t result = waits ? tt_bootstrap_wait(b, POLLOUT, b->deadline_ns) : ncclSuccess;
         if (result != ncclSuccess) {
             return result;
         }
@@ -113,14 +104,13 @@ static ncclResult_t send_all(struct tt_bootstrap *b, const void *data, size_t by
     return ncclSuccess;
 }
 
-static ncclResult_t receive_all(struct tt_bootstrap *b, void *data, size_t bytes,
-                                uint64_t deadline_ns)
+ncclResult_t tt_bootstrap_receive_all(struct tt_bootstrap *b, void *data, size_t bytes)
 {
     size_t done = 0;
     while (done < bytes) {
         ssize_t n = recv(b->fd, (char *)data + done, bytes - done, 0);
         bool waits = would_block(n);
-        ncclResult_t result = waits ? wait_for(b, POLLIN, deadline_ns) : ncclSuccess;
+        ncclResult_t result = waits ? tt_bootstrap_wait(b, POLLIN, b->deadline_ns) : ncclSuccess;
         if (result != ncclSuccess) {
             return result;
         }
@@ -128,7 +118,7 @@ static ncclResult_t receive_all(struct tt_bootstrap *b, void *data, size_t bytes
             continue;
         }
         if (n <= 0) {
-            return root_gone(b);
+            return tt_bootstrap_root_gone(b);
         }
         done += (size_t)n;
     }
@@ -140,9 +130,9 @@ static ncclResult_t reserve_frame(struct tt_bootstrap *b, size_t bytes)
     if (bytes > b->frame_capacity) {
         unsigned char *grown = realloc(b->frame, bytes);
         if (grown == NULL) {
-            return broken(b,
-                          tt_fail(ncclSystemError, "rank %d: no memory for a message of %zu bytes",
-                                  b->rank, bytes));
+            return tt_bootstrap_break(b, tt_fail(ncclSystemError,
+                                                 "rank %d: no memory for a message of %zu bytes",
+                                                 b->rank, bytes));
         }
         b->frame = grown;
         b->frame_capacity = bytes;
@@ -150,29 +140,30 @@ static ncclResult_t reserve_frame(struct tt_bootstrap *b, size_t bytes)
     return ncclSuccess;
 }
 
-static ncclResult_t send_frame(struct tt_bootstrap *b, enum tt_frame_kind kind, const void *first,
-                               size_t first_bytes, const void *second, size_t second_bytes)
+ncclResult_t tt_bootstrap_send_frame(struct tt_bootstrap *b, enum tt_frame_kind kind,
+                                     const void *first, size_t first_bytes, const void *second,
+                                     size_t second_bytes)
 {
     size_t bytes = tt_wire_frame_bytes(first_bytes + second_bytes);
     TRY(reserve_frame(b, bytes));
     tt_wire_seal(&b->session, kind, first, first_bytes, second, second_bytes, b->frame);
-    return send_all(b, b->frame, bytes, 0);
+    return tt_bootstrap_send_all(b, b->frame, bytes);
 }
 
 static ncclResult_t read_frame(struct tt_bootstrap *b, enum tt_frame_kind *kind_out,
                                unsigned char **body_out, size_t *bytes_out)
 {
     TRY(reserve_frame(b, TT_HEADER_BYTES));
-    TRY(receive_all(b, b->frame, TT_HEADER_BYTES, 0));
+    TRY(tt_bootstrap_receive_all(b, b->frame, TT_HEADER_BYTES));
     size_t rest = tt_wire_rest_bytes(b->frame);
     if (rest > 0) {
         TRY(reserve_frame(b, TT_HEADER_BYTES + rest));
-        TRY(receive_all(b, b->frame + TT_HEADER_BYTES, rest, 0));
+        TRY(tt_bootstrap_receive_all(b, b->frame + TT_HEADER_BYTES, rest));
     }
     if (rest == 0 || !tt_wire_unseal(&b->session, b->frame, TT_HEADER_BYTES + rest, kind_out,
                                      body_out, bytes_out)) {
-        return broken(b,
-                      tt_fail(ncclSystemError, "rank %d: damaged message from the root", b->rank));
+        return tt_bootstrap_break(
+            b, tt_fail(ncclSystemError, "rank %d: damaged message from the root", b->rank));
     }
     return ncclSuccess;
 }
@@ -181,27 +172,59 @@ static ncclResult_t read_frame(struct tt_bootstrap *b, enum tt_frame_kind *kind_
 static ncclResult_t judge_frame(struct tt_bootstrap *b, enum tt_frame_kind kind,
                                 const unsigned char *body, size_t bytes)
 {
-    int32_t code;
+    int32_t numbers[2];
     if (kind == TT_FRAME_USED && b->is_tentative) {
         b->was_dropped = true;
         return ncclInvalidUsage;
     }
     if (kind == TT_FRAME_USED) {
-        return broken(b, tt_fail(ncclInvalidUsage,
-                                 "rank %d: this unique id is already used: make a new one for "
-                                 "each communicator",
-                                 b->rank));
+        return tt_bootstrap_break(
+            b, tt_fail(ncclInvalidUsage,
+                       "rank %d: this unique id is already used: make a new one for "
+                       "each communicator",
+                       b->rank));
     }
-    if (kind != TT_FRAME_ERROR || bytes < sizeof code) {
-        return broken(b, tt_bug("rank %d: the root sent frame %d", b->rank, (int)kind));
+    if (kind != TT_FRAME_ERROR || bytes < sizeof numbers) {
+        return tt_bootstrap_break(b, tt_bug("rank %d: the root sent frame %d", b->rank, (int)kind));
     }
-    memcpy(&code, body, sizeof code);
-    return broken(b, tt_fail((ncclResult_t)code, "rank %d: %.*s", b->rank,
-                             (int)(bytes - sizeof code), (const char *)body + sizeof code));
+    memcpy(numbers, body, sizeof numbers);
+    b->dead_rank = numbers[1];
+    return tt_bootstrap_break(b, tt_fail((ncclResult_t)numbers[0], "rank %d: %.*s", b->rank,
+                                         (int)(bytes - sizeof numbers),
+                                         (const char *)body + sizeof numbers));
 }
 
-// Waits for a frame of `kind`; prints notices, turns an error frame into its result.
-static ncclResult_t expect_frame(struct tt_bootstrap *b, enum tt_frame_kind kind,
+// Ranks that have left in good order: i32 whether the root may end now, then their numbers.
+static void note_leavers(struct tt_bootstrap *b, const unsigned char *body, size_t bytes)
+{
+    int32_t number;
+    for (size_t i = 0; i + sizeof number <= bytes; i += sizeof number) {
+        memcpy(&number, body + i, sizeof number);
+        if (i == 0) {
+            b->root_may_end = b->root_may_end || number != 0;
+        } else if (number >= 0 && number < b->nranks && b->left != NULL) {
+            atomic_store_explicit(&b->left[number], 1, memory_order_release);
+        }
+    }
+}
+
+// Takes a frame that no call waits for; false: it is none of those.
+static bool take_news(struct tt_bootstrap *b, enum tt_frame_kind kind, const unsigned char *body,
+                      size_t bytes)
+{
+    if (kind == TT_FRAME_NOTICE && b->what[0] != 0) {
+        tt_say("rank %d: %s: %.*s", b->rank, b->what, (int)bytes, (const char *)body);
+    } else if (kind == TT_FRAME_NOTICE) {
+        tt_say("%.*s", (int)bytes, (const char *)body);
+    } else if (kind == TT_FRAME_LEFT) {
+        note_leavers(b, body, bytes);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+ncclResult_t tt_bootstrap_expect(struct tt_bootstrap *b, enum tt_frame_kind kind,
                                  unsigned char **body_out, size_t *bytes_out)
 {
     for (;;) {
@@ -210,10 +233,9 @@ static ncclResult_t expect_frame(struct tt_bootstrap *b, enum tt_frame_kind kind
         if (got == kind && kind != TT_FRAME_ERROR) {
             return ncclSuccess;
         }
-        if (got != TT_FRAME_NOTICE) {
+        if (!take_news(b, got, *body_out, *bytes_out)) {
             return judge_frame(b, got, *body_out, *bytes_out);
         }
-        (void)fprintf(stderr, "tutti: %.*s\n", (int)*bytes_out, (const char *)*body_out);
     }
 }
 
@@ -230,253 +252,6 @@ static void send_last(struct tt_bootstrap *b, enum tt_frame_kind kind, const cha
     (void)sent;
 }
 
-// ---- Ids ----------------------------------------------------------------------------------------
-
-// The secret of NCCL_COMM_ID: nobody carries it, so every rank must know it.
-static ncclResult_t shared_secret(const struct tt_address *address, unsigned char *secret_out)
-{
-    const char *text = tt_param_text(TT_PARAM_SECRET);
-    if (*text == 0 && !tt_address_is_loopback(address) && tt_param_int(TT_PARAM_INSECURE) == 0) {
-        return tt_fail(ncclInvalidUsage,
-                       "NCCL_COMM_ID off loopback needs TUTTI_SECRET, the same on all ranks "
-                       "(TUTTI_INSECURE=1 lets anybody in)");
-    }
-    if (*text == 0) {
-        tt_log(TT_LOG_WARN, TT_LOG_BOOTSTRAP,
-               "NCCL_COMM_ID without TUTTI_SECRET: any local program can join");
-    }
-    crypto_generichash(secret_out, TT_SECRET_BYTES, (const unsigned char *)text, strlen(text), NULL,
-                       0);
-    return ncclSuccess;
-}
-
-ncclResult_t tt_bootstrap_make_id(ncclUniqueId *id_out)
-{
-    struct tt_id id = {.magic = TT_ID_MAGIC, .revision = 1};
-    if (sodium_init() < 0) {
-        return tt_fail(ncclSystemError, "libsodium does not start: no source of random numbers");
-    }
-    const char *fixed = tt_param_text(TT_PARAM_COMM_ID);
-    if (*fixed != 0) {
-        TRY(tt_interface_parse(fixed, &id.address));
-        TRY(shared_secret(&id.address, id.secret));
-        id.root_at_rank_0 = 1;
-    } else {
-        TRY(tt_interface_pick(&id.address));
-        randombytes_buf(id.secret, sizeof id.secret);
-        TRY(tt_root_start(&id.address, id.secret));
-    }
-    char text[64];
-    tt_address_print(&id.address, text, sizeof text);
-    tt_log(TT_LOG_INFO, TT_LOG_BOOTSTRAP, "made a unique id; its ranks meet at %s", text);
-    memset(id_out, 0, sizeof *id_out);
-    memcpy(id_out, &id, sizeof id);
-    sodium_memzero(&id, sizeof id);
-    return ncclSuccess;
-}
-
-// ---- Joining ------------------------------------------------------------------------------------
-
-// One attempt; *error_out is errno's number, 0: connected.
-static ncclResult_t try_connecting(struct tt_bootstrap *b, const struct sockaddr_storage *where,
-                                   socklen_t length, int *error_out)
-{
-    if (b->fd >= 0) {
-        close(b->fd);
-    }
-    b->fd = socket(where->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (b->fd < 0) {
-        return tt_fail(ncclSystemError, "rank %d: socket: %m", b->rank);
-    }
-    *error_out = connect(b->fd, (const struct sockaddr *)where, length) == 0 ? 0 : errno;
-    if (*error_out == EINPROGRESS || *error_out == EINTR) {
-        socklen_t bytes = sizeof *error_out;
-        TRY(wait_for(b, POLLOUT, tt_now_ns() + (uint64_t)HANDSHAKE_MS * 1000000u));
-        getsockopt(b->fd, SOL_SOCKET, SO_ERROR, error_out, &bytes);
-    }
-    return ncclSuccess;
-}
-
-// Connects; where the root is opened by rank 0 of another process, refusals are tried again until
-// the time is up.
-static ncclResult_t connect_to(struct tt_bootstrap *b, const struct tt_id *id)
-{
-    struct sockaddr_storage where;
-    char text[64];
-    int error = 0;
-    socklen_t length = tt_address_to_socket(&id->address, &where);
-    uint64_t limit_ns = tt_now_ns() + (uint64_t)tt_param_int(TT_PARAM_INIT_TIMEOUT) * 1000000000u;
-    for (;;) {
-        TRY(try_connecting(b, &where, length, &error));
-        if (error == 0) {
-            return ncclSuccess;
-        }
-        bool again = error == EAGAIN || error == ETIMEDOUT || error == ECONNRESET ||
-                     (error == ECONNREFUSED && id->root_at_rank_0 != 0);
-        if (!again || tt_now_ns() > limit_ns) {
-            break;
-        }
-        poll(NULL, 0, SLICE_MS);
-        if (b->abort_flag != NULL && atomic_load(b->abort_flag) != 0) {
-            return tt_fail(ncclInternalError, "rank %d: the communicator was aborted", b->rank);
-        }
-    }
-    tt_address_print(&id->address, text, sizeof text);
-    errno = error;
-    return tt_fail(ncclSystemError,
-                   "rank %d: nobody listens at %s (%m): the unique id is already used, or the "
-                   "process that made it has ended",
-                   b->rank, text);
-}
-
-static ncclResult_t prove(struct tt_bootstrap *b)
-{
-    struct tt_hello hello;
-    struct tt_answer answer = {.magic = TT_WIRE_MAGIC};
-    unsigned char proof[TT_PROOF_BYTES];
-    uint64_t deadline = tt_now_ns() + (uint64_t)HANDSHAKE_MS * 1000000u;
-    TRY(send_all(b, &answer.magic, sizeof answer.magic, deadline));
-    TRY(receive_all(b, &hello, sizeof hello, deadline));
-    if (hello.magic != TT_WIRE_MAGIC) {
-        return tt_fail(ncclSystemError,
-                       "rank %d: what listens at the unique id's address is not tutti", b->rank);
-    }
-    randombytes_buf(answer.nonce, sizeof answer.nonce);
-    tt_wire_prove(b->secret, TT_ROLE_RANK, hello.nonce, answer.nonce, answer.proof);
-    TRY(send_all(b, answer.nonce, sizeof answer - offsetof(struct tt_answer, nonce), deadline));
-    TRY(receive_all(b, proof, sizeof proof, deadline));
-    if (!tt_wire_check(b->secret, TT_ROLE_ROOT, hello.nonce, answer.nonce, proof)) {
-        return tt_fail(ncclSystemError,
-                       "rank %d: what listens at the unique id's address does not know its secret",
-                       b->rank);
-    }
-    tt_wire_open_session(b->secret, TT_ROLE_RANK, hello.nonce, answer.nonce, &b->session);
-    return ncclSuccess;
-}
-
-// Connects and proves the secret; again where a crowded root closed the connection first.
-static ncclResult_t enter(struct tt_bootstrap *b, const struct tt_id *id)
-{
-    uint64_t limit_ns = tt_now_ns() + (uint64_t)HANDSHAKE_MS * 1000000u;
-    int on = 1;
-    for (;;) {
-        TRY(connect_to(b, id));
-        setsockopt(b->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        b->is_tentative = true;
-        b->was_dropped = false;
-        ncclResult_t result = prove(b);
-        b->is_tentative = false;
-        if (!b->was_dropped) {
-            return result;
-        }
-        if (tt_now_ns() > limit_ns) {
-            return root_gone(b);
-        }
-        close(b->fd);
-        b->fd = -1;
-        poll(NULL, 0, RETRY_MS);
-    }
-}
-
-static ncclResult_t send_claim(struct tt_bootstrap *b, enum tt_frame_kind kind, const char *text)
-{
-    struct tt_join claim = {.version = NCCL_VERSION_CODE * 100u + WIRE_REVISION,
-                            .rank = b->rank,
-                            .nranks = b->nranks,
-                            .pid = (int32_t)getpid()};
-    if (gethostname(claim.host, sizeof claim.host - 1) != 0) {
-        (void)snprintf(claim.host, sizeof claim.host, "?");
-    }
-    return send_frame(b, kind, &claim, sizeof claim, text, strnlen(text, 500));
-}
-
-// Joins at a fixed address, where the root of the communicator before may still be: then again,
-// until it is gone.
-static ncclResult_t join_fixed(struct tt_bootstrap *b, struct tt_id *id)
-{
-    unsigned char *body;
-    size_t bytes;
-    if (b->rank == 0) {
-        TRY(tt_root_start(&id->address, id->secret));
-    }
-    uint64_t limit_ns = tt_now_ns() + (uint64_t)HANDSHAKE_MS * 1000000u;
-    for (;;) {
-        TRY(enter(b, id));
-        TRY(send_claim(b, TT_FRAME_JOIN, ""));
-        b->is_tentative = tt_now_ns() < limit_ns;
-        ncclResult_t result = expect_frame(b, TT_FRAME_READY, &body, &bytes);
-        b->is_tentative = false;
-        if (!b->was_dropped) {
-            return result;
-        }
-        close(b->fd);
-        b->fd = -1;
-        poll(NULL, 0, RETRY_MS);
-    }
-}
-
-static ncclResult_t join(struct tt_bootstrap *b, struct tt_id *id)
-{
-    unsigned char *body;
-    size_t bytes;
-    if (id->root_at_rank_0 != 0) {
-        return join_fixed(b, id);
-    }
-    TRY(enter(b, id));
-    TRY(send_claim(b, TT_FRAME_JOIN, ""));
-    return expect_frame(b, TT_FRAME_READY, &body, &bytes);
-}
-
-ncclResult_t tt_bootstrap_join(const ncclUniqueId *unique_id, int rank, int nranks,
-                               const _Atomic uint32_t *abort_flag,
-                               struct tt_bootstrap **bootstrap_out)
-{
-    struct tt_id id;
-    if (sodium_init() < 0) {
-        return tt_fail(ncclSystemError, "libsodium does not start: no source of random numbers");
-    }
-    TRY(tt_id_read(unique_id, &id));
-    struct tt_bootstrap *b = calloc(1, sizeof *b);
-    if (b == NULL) {
-        return tt_fail(ncclSystemError, "rank %d: no memory for the rendezvous", rank);
-    }
-    b->fd = -1;
-    b->rank = rank;
-    b->nranks = nranks;
-    b->abort_flag = abort_flag;
-    memcpy(b->secret, id.secret, sizeof b->secret);
-    ncclResult_t result = join(b, &id);
-    sodium_memzero(&id, sizeof id);
-    if (result != ncclSuccess) {
-        b->broken = result;
-        tt_bootstrap_leave(b);
-        return result;
-    }
-    *bootstrap_out = b;
-    return ncclSuccess;
-}
-
-void tt_bootstrap_denounce(const ncclUniqueId *unique_id, int rank, int nranks, const char *text)
-{
-    struct tt_id id;
-    struct tt_bootstrap b = {.fd = -1, .rank = rank, .nranks = nranks};
-    unsigned char *body;
-    size_t bytes;
-    if (sodium_init() < 0 || tt_id_read(unique_id, &id) != ncclSuccess || id.root_at_rank_0 != 0) {
-        return;
-    }
-    memcpy(b.secret, id.secret, sizeof b.secret);
-    if (enter(&b, &id) == ncclSuccess && send_claim(&b, TT_FRAME_CANNOT, text) == ncclSuccess) {
-        (void)expect_frame(&b, TT_FRAME_ERROR, &body, &bytes); // the answer: it has been told
-    }
-    if (b.fd >= 0) {
-        close(b.fd);
-    }
-    free(b.frame);
-    sodium_memzero(&b, sizeof b);
-    sodium_memzero(&id, sizeof id);
-}
-
 // ---- Exchanges ----------------------------------------------------------------------------------
 
 static ncclResult_t gather(struct tt_bootstrap *b, void *data, size_t bytes)
@@ -489,45 +264,139 @@ static ncclResult_t gather(struct tt_bootstrap *b, void *data, size_t bytes)
     if (bytes > ((size_t)TT_FRAME_LIMIT - sizeof b->sequence) / (size_t)b->nranks) {
         return tt_bug("an exchange of %zu bytes a rank over %d ranks", bytes, b->nranks);
     }
-    TRY(send_frame(b, TT_FRAME_GATHER, &b->sequence, sizeof b->sequence,
-                   (char *)data + (size_t)b->rank * bytes, bytes));
-    TRY(expect_frame(b, TT_FRAME_GATHER, &body, &body_bytes));
+    TRY(tt_bootstrap_send_frame(b, TT_FRAME_GATHER, &b->sequence, sizeof b->sequence,
+                                (char *)data + (size_t)b->rank * bytes, bytes));
+    TRY(tt_bootstrap_expect(b, TT_FRAME_GATHER, &body, &body_bytes));
     if (body_bytes != sizeof b->sequence + bytes * (size_t)b->nranks) {
-        return broken(b, tt_bug("an exchange gave %zu bytes", body_bytes));
+        return tt_bootstrap_break(b, tt_bug("an exchange gave %zu bytes", body_bytes));
     }
     memcpy(data, body + sizeof b->sequence, bytes * (size_t)b->nranks);
     b->sequence++;
     return ncclSuccess;
 }
 
-ncclResult_t tt_bootstrap_allgather(struct tt_bootstrap *b, void *data, size_t bytes)
+// ---- One user at a time -------------------------------------------------------------------------
+
+// A look is short, and two calls at once are an error of the user's. False: aborted meanwhile.
+static bool acquire(struct tt_bootstrap *b, const _Atomic uint32_t *abort_flag)
 {
-    struct tt_wait wait = tt_wait_begin(b->abort_flag);
-    while (atomic_exchange(&b->in_use, 1) != 0) { // a look is short
+    struct tt_wait wait = tt_wait_begin(abort_flag);
+    while (atomic_exchange(&b->in_use, 1) != 0) {
         if (!tt_wait_round(&wait)) {
-            return tt_fail(ncclInternalError, "rank %d: the communicator was aborted", b->rank);
+            return false;
         }
     }
-    ncclResult_t result = gather(b, data, bytes);
+    return true;
+}
+
+static void wake_when_readable(struct tt_bootstrap *b)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = b->watch_key};
+    (void)epoll_ctl(b->watcher, EPOLL_CTL_MOD, b->fd, &event);
+}
+
+// The watcher may have woken meanwhile and found the connection in use: then it must wake again for
+// what is still to be read.
+static void release(struct tt_bootstrap *b)
+{
+    bool is_over = b->broken != ncclSuccess || b->root_ended;
     atomic_store(&b->in_use, 0);
+    if (!is_over && atomic_load(&b->armed) != 0 && atomic_exchange(&b->disarmed, 0) != 0) {
+        wake_when_readable(b);
+    }
+}
+
+ncclResult_t tt_bootstrap_watch(struct tt_bootstrap *b, int watcher, void *key)
+{
+    struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = key};
+    if (epoll_ctl(watcher, EPOLL_CTL_ADD, b->fd, &event) != 0) {
+        return tt_fail(ncclSystemError, "rank %d: watching the connection to the root: %m",
+                       b->rank);
+    }
+    b->watcher = watcher;
+    b->watch_key = key;
+    return ncclSuccess;
+}
+
+void tt_bootstrap_arm(struct tt_bootstrap *b)
+{
+    if (b->watcher >= 0) {
+        atomic_store(&b->armed, 1);
+        wake_when_readable(b);
+    }
+}
+
+void tt_bootstrap_woken(struct tt_bootstrap *b)
+{
+    atomic_store(&b->disarmed, 1);
+}
+
+void tt_bootstrap_describe(struct tt_bootstrap *b, const char *what)
+{
+    if (acquire(b, b->abort_flag)) {
+        (void)snprintf(b->what, sizeof b->what, "%s", what);
+        release(b);
+    }
+}
+
+ncclResult_t tt_bootstrap_allgather(struct tt_bootstrap *b, void *data, size_t bytes)
+{
+    if (!acquire(b, b->abort_flag)) {
+        return tt_fail(ncclInternalError, "rank %d: the communicator was aborted", b->rank);
+    }
+    ncclResult_t result = gather(b, data, bytes);
+    release(b);
     return result;
+}
+
+// Reads what has come. Outside a gather the root sends errors and news.
+static ncclResult_t take_what_came(struct tt_bootstrap *b)
+{
+    unsigned char *body, first;
+    size_t bytes;
+    while (!b->root_ended) {
+        ssize_t n = recv(b->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (would_block(n)) {
+            return ncclSuccess;
+        }
+        if (n <= 0 && (b->root_may_end || b->root.rank < 0)) {
+            b->root_ended = true; // only a later exchange would need it
+        } else if (n <= 0) {
+            return tt_bootstrap_root_gone(b);
+        } else {
+            enum tt_frame_kind kind = TT_FRAME_ERROR;
+            TRY(read_frame(b, &kind, &body, &bytes));
+            if (!take_news(b, kind, body, bytes)) {
+                return judge_frame(b, kind, body, bytes);
+            }
+        }
+    }
+    return ncclSuccess;
 }
 
 ncclResult_t tt_bootstrap_look(struct tt_bootstrap *b)
 {
-    unsigned char *body, first;
-    size_t body_bytes;
     if (atomic_exchange(&b->in_use, 1) != 0) {
         return ncclSuccess; // a call is in progress, and tells itself
     }
-    ncclResult_t result = b->broken;
-    // Outside a gather the root sends only errors. Its end is none: it may be a rank that has
-    // finished.
-    if (result == ncclSuccess && recv(b->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1) {
-        result = expect_frame(b, TT_FRAME_ERROR, &body, &body_bytes);
-    }
-    atomic_store(&b->in_use, 0);
+    ncclResult_t result = b->broken != ncclSuccess ? b->broken : take_what_came(b);
+    release(b);
     return result;
+}
+
+const char *tt_bootstrap_failure(const struct tt_bootstrap *b)
+{
+    return b->failure;
+}
+
+int tt_bootstrap_dead_rank(const struct tt_bootstrap *b)
+{
+    return b->dead_rank;
+}
+
+const _Atomic unsigned char *tt_bootstrap_left(const struct tt_bootstrap *b)
+{
+    return b->left;
 }
 
 ncclResult_t tt_bootstrap_barrier(struct tt_bootstrap *bootstrap)
@@ -536,11 +405,22 @@ ncclResult_t tt_bootstrap_barrier(struct tt_bootstrap *bootstrap)
     return tt_bootstrap_allgather(bootstrap, &nothing, 0);
 }
 
-void tt_bootstrap_report_failure(struct tt_bootstrap *bootstrap, const char *text)
+void tt_bootstrap_report_failure(struct tt_bootstrap *b, const char *text)
 {
-    if (bootstrap != NULL) {
-        send_last(bootstrap, TT_FRAME_FAILED, text);
+    if (b != NULL && acquire(b, NULL)) {
+        send_last(b, TT_FRAME_FAILED, text);
+        release(b);
     }
+}
+
+bool tt_bootstrap_try_reporting(struct tt_bootstrap *b, const char *text)
+{
+    if (atomic_exchange(&b->in_use, 1) != 0) {
+        return false;
+    }
+    send_last(b, TT_FRAME_FAILED, text);
+    release(b);
+    return true;
 }
 
 void tt_bootstrap_derive_key(const struct tt_bootstrap *bootstrap, const char *label,
@@ -549,17 +429,43 @@ void tt_bootstrap_derive_key(const struct tt_bootstrap *bootstrap, const char *l
     tt_wire_derive(bootstrap->secret, label, key_out);
 }
 
-void tt_bootstrap_leave(struct tt_bootstrap *bootstrap)
+// The root of this process must have told the others of this leave before the process can end:
+// it hangs up when it has.
+static void await_farewell(struct tt_bootstrap *b)
 {
-    if (bootstrap == NULL) {
+    char ignored[256];
+    uint64_t end_ns = tt_now_ns() + FAREWELL_MS * UINT64_C(1000000);
+    while (tt_now_ns() < end_ns) {
+        struct pollfd p = {.fd = b->fd, .events = POLLIN};
+        ssize_t n = poll(&p, 1, TT_SLICE_MS) > 0 ? recv(b->fd, ignored, sizeof ignored, 0) : -1;
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+            return;
+        }
+    }
+}
+
+void tt_bootstrap_leave(struct tt_bootstrap *b)
+{
+    if (b == NULL) {
         return;
     }
-    send_last(bootstrap, TT_FRAME_LEAVE, "");
-    if (bootstrap->fd >= 0) {
-        close(bootstrap->fd);
+    send_last(b, TT_FRAME_LEAVE, "");
+    if (b->root_is_here && b->broken == ncclSuccess) {
+        await_farewell(b);
     }
-    sodium_memzero(bootstrap->secret, sizeof bootstrap->secret);
-    sodium_memzero(&bootstrap->session, sizeof bootstrap->session);
-    free(bootstrap->frame);
-    free(bootstrap);
+    // What is unread would make the kernel reset the connection, and the last words with it.
+    char unread[512];
+    while (b->fd >= 0 && recv(b->fd, unread, sizeof unread, MSG_DONTWAIT) > 0) {
+    }
+    if (b->watcher >= 0) {
+        (void)epoll_ctl(b->watcher, EPOLL_CTL_DEL, b->fd, NULL);
+    }
+    if (b->fd >= 0) {
+        close(b->fd);
+    }
+    sodium_memzero(b->secret, sizeof b->secret);
+    sodium_memzero(&b->session, sizeof b->session);
+    free(b->frame);
+    free((void *)b->left);
+    free(b);
 }

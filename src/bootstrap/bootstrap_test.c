@@ -1,12 +1,11 @@
 // The rendezvous: gathers of ranks as threads and processes, every conflict between claims, ranks
-// that are missing, late, dead, failed or gone, aborts, ids used twice, signals. Strangers are in
-// strangers_test.c.
+// that are missing, late, dead, failed or gone, aborts, signals. Strangers are in strangers_test.c,
+// ids in ids_test.c.
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/bootstrap.h"
 
 #include "base/log.h"
 #include "base/wait.h"
-#include "bootstrap/wire.h"
 
 #include "expect.h"
 #include "ranks.h"
@@ -229,9 +228,26 @@ static void come_late(int rank, int size)
     if (rank == 0) {
         dup2(saved, 2); // closes the pipe's last writing end
         EXPECT(read(ends[0], text, sizeof text - 1) > 0);
-        EXPECT_CONTAINS(text, "waiting for 2 of 4: 2, 3\n");
+        EXPECT_CONTAINS(text, "waiting for 2 of 4: 2, 3, for 10 s");
     }
     gather_rounds(b, rank, size, 3);
+    // Late for an exchange: the same, with what it is for.
+    tt_bootstrap_describe(b, "making a test");
+    if (rank == 1) {
+        EXPECT_EQ(pipe(ends), 0);
+        saved = dup(2);
+        dup2(ends[1], 2);
+        close(ends[1]);
+    } else {
+        sleep_s(rank == 0 ? 10.9 : 11.5); // rank 1 is the first that waits
+    }
+    EXPECT_OK(tt_bootstrap_barrier(b));
+    if (rank == 1) {
+        dup2(saved, 2);
+        memset(text, 0, sizeof text);
+        EXPECT(read(ends[0], text, sizeof text - 1) > 0);
+        EXPECT_CONTAINS(text, "rank 1: making a test: waiting for 3 of 4: 0, 2, 3, for 10 s");
+    }
     tt_bootstrap_leave(b);
 }
 
@@ -283,7 +299,9 @@ static void die_with_root(int rank, int size)
         _exit(9);
     }
     EXPECT_EQ(tt_bootstrap_barrier(b), ncclRemoteError);
-    EXPECT_CONTAINS(tt_last_error(), "the process that made the unique id has ended");
+    EXPECT_CONTAINS(tt_last_error(), "rank 0 (process");
+    EXPECT_CONTAINS(tt_last_error(), "died");
+    EXPECT_EQ(tt_bootstrap_dead_rank(b), 0);
     tt_bootstrap_leave(b);
 }
 
@@ -344,6 +362,36 @@ static void leaver(void)
     run_thread_ranks(3, leave_early, 30);
 }
 
+// Who leaves is known to the others; it is no failure, and neither is the end of the root's process
+// when its own ranks have left.
+static void watch_leavers(int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
+    EXPECT_OK(tt_bootstrap_barrier(b));
+    if (rank == 0) { // in the root's process
+        tt_bootstrap_leave(b);
+        _exit(expect_failures() != 0);
+    }
+    const _Atomic unsigned char *left = tt_bootstrap_left(b);
+    double end = now_s() + 5;
+    while (atomic_load(&left[0]) == 0 && now_s() < end) {
+        EXPECT_OK(tt_bootstrap_look(b));
+    }
+    EXPECT_EQ(atomic_load(&left[0]), 1);
+    EXPECT_EQ(atomic_load(&left[1]) + atomic_load(&left[2]), 0);
+    for (end = now_s() + 0.5; now_s() < end;) {
+        EXPECT_OK(tt_bootstrap_look(b));
+    }
+    tt_bootstrap_leave(b);
+}
+
+static void leavers_are_known(void)
+{
+    run_ranks(3, watch_leavers, 30);
+}
+
 static void differ_in_gather(int rank, int size)
 {
     ncclUniqueId id = share_id(rank);
@@ -360,7 +408,7 @@ static void different_steps(void)
     run_thread_ranks(3, differ_in_gather, 30);
 }
 
-// ---- Aborts, ids --------------------------------------------------------------------------------
+// ---- Aborts --------------------------------------------------------------------------------
 
 static void *raise_later(void *flag)
 {
@@ -382,102 +430,6 @@ static void abort_waits(void)
     EXPECT(now_s() - start < 1.5);
     EXPECT_CONTAINS(tt_last_error(), "aborted");
     pthread_join(thread, NULL);
-}
-
-static void use_id_again(int rank, int size)
-{
-    static const char *const used[] = {"already used", NULL};
-    ncclUniqueId id = share_id(rank);
-    struct tt_bootstrap *b = NULL;
-    EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
-    ranks_barrier();
-    join_fails(&id, rank, size, ncclInvalidUsage, used); // while it runs
-    ranks_barrier();
-    tt_bootstrap_leave(b);
-    ranks_barrier();
-    double start = now_s();
-    struct tt_bootstrap *again = NULL;
-    EXPECT(tt_bootstrap_join(&id, rank, size, NULL, &again) != ncclSuccess); // and afterwards
-    EXPECT(now_s() - start < 3);
-    EXPECT_CONTAINS(tt_last_error(), "already used");
-}
-
-static void used_id(void)
-{
-    run_thread_ranks(2, use_id_again, 30);
-    run_ranks(2, use_id_again, 30);
-}
-
-static void bad_ids(void)
-{
-    ncclUniqueId id;
-    struct tt_bootstrap *b = NULL;
-    memset(&id, 0, sizeof id);
-    EXPECT_EQ(tt_bootstrap_join(&id, 0, 1, NULL, &b), ncclInvalidArgument);
-    memset(&id, 0x5a, sizeof id);
-    EXPECT_EQ(tt_bootstrap_join(&id, 0, 1, NULL, &b), ncclInvalidArgument);
-    tt_bootstrap_denounce(&id, 3, 2, ""); // of no use, no harm
-    // A right id with another secret: the root does not answer for it, the rank is not let in.
-    EXPECT_OK(tt_bootstrap_make_id(&id));
-    struct tt_id inside;
-    memcpy(&inside, &id, sizeof inside);
-    inside.secret[5] ^= 1;
-    memcpy(&id, &inside, sizeof inside);
-    EXPECT(b == NULL);
-}
-
-// ---- A fixed address instead of an id
-
-static void meet_at_address(int rank, int size)
-{
-    for (int round = 0; round < 10; round++) { // one communicator after the other
-        ncclUniqueId id;
-        struct tt_bootstrap *b = NULL;
-        EXPECT_OK(tt_bootstrap_make_id(&id));
-        if (!EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b))) {
-            EXPECT_STR(tt_last_error(), "");
-            return;
-        }
-        gather_rounds(b, rank, size, 3);
-        tt_bootstrap_leave(b);
-    }
-}
-
-static void refuse_address(int rank, int size)
-{
-    ncclUniqueId id;
-    (void)rank;
-    (void)size;
-    EXPECT(tt_bootstrap_make_id(&id) != ncclSuccess);
-    EXPECT_CONTAINS(tt_last_error(), getenv("TUTTI_TEST_EXPECTED"));
-}
-
-static void refused_address(const char *address, const char *text)
-{
-    setenv("NCCL_COMM_ID", address, 1);
-    setenv("TUTTI_TEST_EXPECTED", text, 1);
-    run_ranks(1, refuse_address, 20);
-}
-
-static void fixed_address(void)
-{
-    char address[64];
-    snprintf(address, sizeof address, "127.0.0.1:%d", 20000 + (int)getpid() % 10000);
-    setenv("NCCL_COMM_ID", address, 1);
-    setenv("TUTTI_SECRET", "a secret of this test", 1);
-    run_ranks(4, meet_at_address, 60);
-    snprintf(address, sizeof address, "[::1]:%d", 20000 + (int)getpid() % 10000);
-    setenv("NCCL_COMM_ID", address, 1);
-    run_ranks(2, meet_at_address, 60);
-    unsetenv("TUTTI_SECRET");
-    refused_address("10.1.2.3:4000", "needs TUTTI_SECRET");
-    refused_address("[fe80::1]:4000", "needs TUTTI_SECRET");
-    refused_address("127.0.0.1", "must be address:port");
-    refused_address("127.0.0.1:99999", "must be address:port");
-    refused_address("127.0.0.1:12x", "must be address:port");
-    refused_address("nowhere:4000", "no numeric address");
-    refused_address("[127.0.0.1]:4000", "no numeric address");
-    unsetenv("NCCL_COMM_ID");
 }
 
 // ---- Waiting costs little
@@ -570,11 +522,9 @@ int main(void)
     RUN(dead_root);
     RUN(failed_rank);
     RUN(leaver);
+    RUN(leavers_are_known);
     RUN(different_steps);
     RUN(abort_waits);
-    RUN(used_id);
-    RUN(bad_ids);
-    RUN(fixed_address);
     RUN(cheap_waits);
     RUN(signals);
     RUN(many_rounds);

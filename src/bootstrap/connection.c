@@ -127,10 +127,23 @@ static enum tt_receive_result fill(struct tt_peer_connection *c, size_t wanted)
     return TT_RECEIVED_FRAME;
 }
 
-static enum tt_receive_result check_proof(struct tt_peer_connection *c, const unsigned char *secret,
+// Tells the peer why it is not let in; the connection then ends.
+static enum tt_receive_result refuse(struct tt_peer_connection *c, enum tt_refusal refusal)
+{
+    unsigned char answer[TT_PROOF_BYTES];
+    tt_wire_refuse(refusal, answer);
+    if (queue(c, answer, sizeof answer)) {
+        (void)tt_connection_flush(c);
+    }
+    return TT_RECEIVE_REFUSED;
+}
+
+static enum tt_receive_result check_proof(struct tt_peer_connection *c,
+                                          const struct tt_root_finder *finder,
                                           const char **problem_out)
 {
     struct tt_answer answer;
+    const unsigned char *secret = NULL;
     enum tt_receive_result got = fill(c, sizeof answer);
     if (c->in_bytes >= sizeof answer.magic) {
         memcpy(&answer.magic, c->in, sizeof answer.magic);
@@ -144,25 +157,30 @@ static enum tt_receive_result check_proof(struct tt_peer_connection *c, const un
     }
     memcpy(&answer, c->in, sizeof answer);
     c->in_bytes = 0;
+    struct tt_root *root = finder->find(finder->context, answer.number, &secret);
+    if (root == NULL) {
+        *problem_out = NULL; // an id that is used: the rank says so itself
+        return refuse(c, TT_REFUSED_NUMBER);
+    }
     if (!tt_wire_check(secret, TT_ROLE_RANK, c->nonce, answer.nonce, answer.proof)) {
         *problem_out = "it does not know the secret of the unique id";
-        return TT_RECEIVE_REFUSED;
+        return refuse(c, TT_REFUSED_SECRET);
     }
     unsigned char proof[TT_PROOF_BYTES];
     tt_wire_prove(secret, TT_ROLE_ROOT, c->nonce, answer.nonce, proof);
     tt_wire_open_session(secret, TT_ROLE_ROOT, c->nonce, answer.nonce, &c->session);
-    c->proved = true;
+    c->root = root;
     return queue(c, proof, sizeof proof) && tt_connection_flush(c) ? TT_RECEIVED_FRAME
                                                                    : TT_RECEIVE_ENDED;
 }
 
 enum tt_receive_result tt_connection_receive(struct tt_peer_connection *c,
-                                             const unsigned char *secret, size_t body_limit,
+                                             const struct tt_root_finder *finder, size_t body_limit,
                                              enum tt_frame_kind *kind_out, unsigned char **body_out,
                                              size_t *bytes_out, const char **problem_out)
 {
     enum tt_receive_result got;
-    if (!c->proved && (got = check_proof(c, secret, problem_out)) != TT_RECEIVED_FRAME) {
+    if (c->root == NULL && (got = check_proof(c, finder, problem_out)) != TT_RECEIVED_FRAME) {
         return got;
     }
     if (c->in_bytes < TT_HEADER_BYTES && (got = fill(c, TT_HEADER_BYTES)) != TT_RECEIVED_FRAME) {

@@ -5,13 +5,16 @@
 
 #include "bootstrap/wire.h"
 
+struct tt_root;
+
 struct tt_peer_connection {
     struct tt_peer_connection *next;
+    struct tt_root *root; // NULL: the secret is not proved yet
+    void *listener;       // where it came in
     int fd;
     uint64_t since_ms; // when it was accepted
     struct tt_address address;
     unsigned char nonce[TT_NONCE_BYTES];
-    bool proved;  // the peer knows the secret
     bool joined;  // it sent its claim
     bool left;    // it said that it goes
     bool gave;    // its part of the running gather is here
@@ -25,6 +28,13 @@ struct tt_peer_connection {
     size_t out_bytes, out_capacity;
 };
 
+// Who knows the roots: the root with this number and, in *secret_out, its secret; NULL: there is
+// none.
+struct tt_root_finder {
+    struct tt_root *(*find)(void *context, uint64_t number, const unsigned char **secret_out);
+    void *context;
+};
+
 enum tt_receive_result {
     TT_RECEIVED_FRAME,
     TT_RECEIVE_AGAIN,
@@ -36,11 +46,11 @@ enum tt_receive_result {
 struct tt_peer_connection *tt_connection_accept(int fd, const struct sockaddr_storage *from,
                                                 uint64_t now_ms);
 void tt_connection_free(struct tt_peer_connection *connection);
-// Takes what the socket has. TT_RECEIVED_FRAME: *body_out is valid until the next call.
-// TT_RECEIVE_REFUSED: *problem_out says why. body_limit: the longest body that the peer may send
-// now.
+// Takes what the socket has; sets the connection's root once the secret is proved.
+// TT_RECEIVED_FRAME: *body_out is valid until the next call. TT_RECEIVE_REFUSED: *problem_out says
+// why, NULL: nothing to complain of. body_limit: the longest body that the peer may send now.
 enum tt_receive_result tt_connection_receive(struct tt_peer_connection *connection,
-                                             const unsigned char *secret, size_t body_limit,
+                                             const struct tt_root_finder *finder, size_t body_limit,
                                              enum tt_frame_kind *kind_out, unsigned char **body_out,
                                              size_t *bytes_out, const char **problem_out);
 // Queues a frame (body: two parts) and sends as much as the socket takes. A failure shows at the

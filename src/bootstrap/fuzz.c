@@ -23,17 +23,27 @@ struct peer {
 
 static const unsigned char secret[TT_SECRET_BYTES] = {1, 2, 3};
 
+// Every number names the one root.
+static struct tt_root *find_root(void *context, uint64_t number, const unsigned char **secret_out)
+{
+    (void)number;
+    *secret_out = secret;
+    return context;
+}
+
 static void drop(struct tt_root *root, struct peer *peer)
 {
     if (peer->connection == NULL) {
         return;
     }
-    struct tt_peer_connection **at = &root->connections;
+    struct tt_peer_connection **at = root->connections;
     while (*at != peer->connection) {
         at = &(*at)->next;
     }
     *at = peer->connection->next;
-    tt_members_drop(root, peer->connection);
+    if (peer->connection->root != NULL) {
+        tt_members_drop(root, peer->connection);
+    }
     tt_connection_free(peer->connection);
     close(peer->fd);
     peer->connection = NULL;
@@ -51,8 +61,8 @@ static void add_peer(struct tt_root *root, struct peer *peer)
     if (peer->connection == NULL) {
         abort();
     }
-    peer->connection->next = root->connections;
-    root->connections = peer->connection;
+    peer->connection->next = *root->connections;
+    *root->connections = peer->connection;
 }
 
 // What a stranger sends: taken byte for byte as the root's loop does.
@@ -65,8 +75,9 @@ static void send_bytes(struct tt_root *root, struct peer *peer, const uint8_t *d
     if (write(peer->fd, data, bytes) < 0) {
         return;
     }
+    struct tt_root_finder finder = {find_root, root};
     enum tt_receive_result got =
-        tt_connection_receive(peer->connection, secret, 4096, &kind, &body, &body_bytes, &problem);
+        tt_connection_receive(peer->connection, &finder, 4096, &kind, &body, &body_bytes, &problem);
     if (got == TT_RECEIVED_FRAME) {
         abort(); // nobody guesses the proof
     }
@@ -84,13 +95,14 @@ static void act(struct tt_root *root, struct peer *peers, const uint8_t *action,
     }
     switch (action[0] % 4) {
     case 0:
-        if (!peer->connection->proved) {
+        if (peer->connection->root == NULL) {
             send_bytes(root, peer, data, bytes);
         }
         break;
     case 1:
-        peer->connection->proved = true;
+        peer->connection->root = root;
         tt_members_take(root, peer->connection, (enum tt_frame_kind)(action[0] / 4), data, bytes);
+        tt_members_watch_clock(root, (action[1] & 0x80) != 0);
         break;
     case 2: {
         unsigned char frame[512];
@@ -111,7 +123,10 @@ static void act(struct tt_root *root, struct peer *peers, const uint8_t *action,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct tt_root root = {.next_notice_ms = UINT64_MAX};
+    struct tt_peer_connection *connections = NULL;
+    struct tt_root root = {.connections = &connections};
+    tt_members_begin(&root);
+    root.next_notice_ms = UINT64_MAX;
     struct peer peers[PEERS] = {0};
     if (size >= ID_BYTES) {
         ncclUniqueId id;
@@ -129,7 +144,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < PEERS; i++) {
         drop(&root, &peers[i]);
     }
-    free(root.members);
-    free(root.gather_data);
+    tt_members_end(&root);
     return 0;
 }

@@ -1,6 +1,6 @@
 // The ranks of one rendezvous as its root sees them: who has joined, whose data a gather still
-// needs, who is missing, and what
-// ends the communicator for all. See root.h. SPDX-License-Identifier: Apache-2.0
+// needs, who is missing or late, who has left, and what ends the communicator for all. See root.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/params.h"
 #include "bootstrap/root.h"
@@ -10,29 +10,62 @@
 #include <string.h>
 #include <unistd.h>
 
-// Ends the communicator: everybody connected gets the reason, and so does who comes later.
-static void fail_all(struct tt_root *root, ncclResult_t result, const char *text)
+enum {
+    FIRST_NOTICE_MS = 10000, // until ranks that others wait for are named; then doubled
+    LEAVERS_MS = 50,         // until the others are told of ranks that left, many at a time
+    LINGER_MS = 10000,       // how long latecomers of a failed communicator get the reason
+};
+
+void tt_members_begin(struct tt_root *root)
+{
+    root->next_notice_ms = FIRST_NOTICE_MS;
+    root->finish_dead = -1;
+}
+
+void tt_members_end(struct tt_root *root)
+{
+    free(root->members);
+    free(root->gather_data);
+    free(root->leavers);
+}
+
+static void send_error(struct tt_peer_connection *connection, ncclResult_t result, int dead,
+                       const char *text)
+{
+    int32_t numbers[2] = {(int32_t)result, dead};
+    tt_connection_send(connection, TT_FRAME_ERROR, numbers, sizeof numbers, text, strlen(text));
+}
+
+// Ends the communicator: everybody connected gets the reason, and so does who comes later. dead:
+// the rank whose death it is, -1: of none.
+static void finish(struct tt_root *root, ncclResult_t result, int dead, const char *text)
 {
     if (root->state == TT_ROOT_FINISHED) {
         return;
     }
     root->state = TT_ROOT_FINISHED;
     root->finish_result = result;
+    root->finish_dead = dead;
     root->finished_ms = tt_root_now_ms();
+    root->told = dead >= 0;
     (void)snprintf(root->finish_text, sizeof root->finish_text, "%s", text);
-    int32_t code = result;
-    for (struct tt_peer_connection *c = root->connections; c != NULL; c = c->next) {
-        if (c->joined) {
-            tt_connection_send(c, TT_FRAME_ERROR, &code, sizeof code, text, strlen(text));
+    for (struct tt_peer_connection *c = *root->connections; c != NULL; c = c->next) {
+        if (c->root == root && c->joined) {
+            send_error(c, result, dead, root->finish_text);
+            root->told += c->rank >= 0;
         }
     }
 }
 
-static void fail_one(struct tt_peer_connection *connection, ncclResult_t result, const char *text)
+static void fail_all(struct tt_root *root, ncclResult_t result, const char *text)
 {
-    int32_t code = result;
-    tt_connection_send(connection, TT_FRAME_ERROR, &code, sizeof code, text, strlen(text));
-    connection->closing = true;
+    finish(root, result, -1, text);
+}
+
+// Lives in this process.
+static bool is_own(const struct tt_join *claim)
+{
+    return claim->process == tt_root_process() && claim->pid == (int32_t)getpid();
 }
 
 // ---- Joining ------------------------------------------------------------------------------------
@@ -91,7 +124,9 @@ static bool read_claim(struct tt_root *root, struct tt_peer_connection *connecti
     memcpy(claim, body, sizeof *claim);
     claim->host[sizeof claim->host - 1] = 0;
     if (root->state == TT_ROOT_FINISHED) {
-        fail_one(connection, root->finish_result, root->finish_text);
+        send_error(connection, root->finish_result, root->finish_dead, root->finish_text);
+        connection->closing = true;
+        root->told++;
         return false;
     }
     if (root->state == TT_ROOT_RUNNING) {
@@ -102,12 +137,26 @@ static bool read_claim(struct tt_root *root, struct tt_peer_connection *connecti
     char refusal[512];
     root->first_join_ms = root->first_join_ms == 0 ? tt_root_now_ms() : root->first_join_ms;
     connection->joined = true;
-    root->stranger_count--;
     if (!may_join(root, claim, refusal, sizeof refusal)) {
         fail_all(root, ncclInvalidUsage, refusal);
         return false;
     }
     return true;
+}
+
+static void begin_running(struct tt_root *root)
+{
+    struct tt_ready ready = {.process = tt_root_process(), .rank = -1, .pid = (int32_t)getpid()};
+    if (gethostname(ready.host, sizeof ready.host - 1) != 0) {
+        (void)snprintf(ready.host, sizeof ready.host, "?");
+    }
+    for (int r = root->nranks - 1; r >= 0; r--) {
+        ready.rank = is_own(&root->members[r]->claim) ? r : ready.rank;
+    }
+    root->state = TT_ROOT_RUNNING;
+    for (int r = 0; r < root->nranks; r++) {
+        tt_connection_send(root->members[r], TT_FRAME_READY, &ready, sizeof ready, NULL, 0);
+    }
 }
 
 static void take_join(struct tt_root *root, struct tt_peer_connection *connection,
@@ -120,7 +169,8 @@ static void take_join(struct tt_root *root, struct tt_peer_connection *connectio
     if (root->nranks == 0) {
         root->first_claim = *claim;
         root->members = calloc((size_t)claim->nranks, sizeof(struct tt_peer_connection *));
-        if (root->members == NULL) {
+        root->leavers = calloc((size_t)claim->nranks + 1, sizeof *root->leavers);
+        if (root->members == NULL || root->leavers == NULL) {
             fail_all(root, ncclSystemError, "the root has no memory for so many ranks");
             return;
         }
@@ -130,10 +180,7 @@ static void take_join(struct tt_root *root, struct tt_peer_connection *connectio
     root->members[claim->rank] = connection;
     root->present++;
     if (root->present == root->nranks) {
-        root->state = TT_ROOT_RUNNING;
-        for (int r = 0; r < root->nranks; r++) {
-            tt_connection_send(root->members[r], TT_FRAME_READY, NULL, 0, NULL, 0);
-        }
+        begin_running(root);
     }
 }
 
@@ -145,16 +192,27 @@ static void take_failure(struct tt_root *root, const struct tt_peer_connection *
     (void)snprintf(line, sizeof line, "rank %d failed: %.*s", connection->claim.rank,
                    (int)(bytes < 500 ? bytes : 500), (const char *)text);
     fail_all(root, ncclRemoteError, line);
+    root->told += connection->rank < 0;
+}
+
+// Whether rank r keeps the others waiting: in a gather, or by not having joined.
+static bool is_late(const struct tt_root *root, int r)
+{
+    const struct tt_peer_connection *member = root->members[r];
+    return member == NULL || (root->state == TT_ROOT_RUNNING && !member->gave);
 }
 
 // "3 of 800: 12, 77, 799"; long lists end in "...".
-static void list_missing(const struct tt_root *root, char *text, size_t bytes)
+static void list_late(const struct tt_root *root, char *text, size_t bytes)
 {
-    size_t used =
-        (size_t)snprintf(text, bytes, "%d of %d: ", root->nranks - root->present, root->nranks);
+    int count = 0;
+    for (int r = 0; r < root->nranks; r++) {
+        count += is_late(root, r);
+    }
+    size_t used = (size_t)snprintf(text, bytes, "%d of %d: ", count, root->nranks);
     const char *separator = "";
     for (int r = 0; r < root->nranks; r++) {
-        if (root->members[r] != NULL) {
+        if (!is_late(root, r)) {
             continue;
         }
         if (used + 24 > bytes) {
@@ -166,28 +224,92 @@ static void list_missing(const struct tt_root *root, char *text, size_t bytes)
     }
 }
 
-void tt_members_watch_clock(struct tt_root *root)
+// Tells the first rank that waits whom it waits for, and for how long.
+static void send_notice(const struct tt_root *root, uint64_t waited_ms)
 {
-    if (root->state != TT_ROOT_GATHERING || root->nranks == 0) {
-        return;
+    char late[256], text[400];
+    list_late(root, late, sizeof late);
+    (void)snprintf(text, sizeof text, "waiting for %s, for %llu s so far", late,
+                   (unsigned long long)(waited_ms / 1000));
+    for (int r = 0; r < root->nranks; r++) {
+        if (!is_late(root, r)) {
+            tt_connection_send(root->members[r], TT_FRAME_NOTICE, text, strlen(text), NULL, 0);
+            return;
+        }
     }
+}
+
+static void watch_joining(struct tt_root *root, uint64_t now)
+{
     char missing[256], text[400];
-    uint64_t waited = tt_root_now_ms() - root->first_join_ms;
+    uint64_t waited = now - root->first_join_ms;
     uint64_t limit_s = (uint64_t)tt_param_int(TT_PARAM_INIT_TIMEOUT);
     if (waited >= limit_s * 1000) {
-        list_missing(root, missing, sizeof missing);
+        list_late(root, missing, sizeof missing);
         (void)snprintf(text, sizeof text, "after %llu s (TUTTI_INIT_TIMEOUT) ranks are missing, %s",
                        (unsigned long long)limit_s, missing);
         fail_all(root, ncclTimeout, text);
     } else if (waited >= root->next_notice_ms) {
-        list_missing(root, missing, sizeof missing);
-        (void)snprintf(text, sizeof text, "waiting for %s", missing);
         root->next_notice_ms *= 2;
-        if (root->members[0] != NULL) {
-            tt_connection_send(root->members[0], TT_FRAME_NOTICE, text, strlen(text), NULL, 0);
-        } else {
-            (void)fprintf(stderr, "tutti: %s\n", text);
+        send_notice(root, waited);
+    }
+}
+
+static void watch_gather(struct tt_root *root, uint64_t now)
+{
+    uint64_t waited = now - root->gather_since_ms;
+    if (waited >= root->gather_notice_ms) {
+        root->gather_notice_ms *= 2;
+        send_notice(root, waited);
+    }
+}
+
+// ---- Leaving ------------------------------------------------------------------------------------
+
+// The root's process may end when its own ranks have left: what then comes, or does not, means
+// nothing.
+static bool may_end(const struct tt_root *root)
+{
+    for (int r = 0; r < root->nranks; r++) {
+        if (root->members[r] != NULL && !root->members[r]->left &&
+            is_own(&root->members[r]->claim)) {
+            return false;
         }
+    }
+    return true;
+}
+
+static void tell_of_leavers(struct tt_root *root)
+{
+    if (root->leaver_count == 0) {
+        return;
+    }
+    root->leavers[0] = may_end(root);
+    for (int r = 0; r < root->nranks; r++) {
+        if (root->members[r] != NULL && !root->members[r]->left) {
+            tt_connection_send(root->members[r], TT_FRAME_LEFT, root->leavers,
+                               (1 + (size_t)root->leaver_count) * sizeof *root->leavers, NULL, 0);
+        }
+    }
+    root->leaver_count = 0;
+}
+
+static void take_leave(struct tt_root *root, struct tt_peer_connection *connection)
+{
+    connection->closing = true;
+    if (connection->left || connection->rank < 0) {
+        return;
+    }
+    connection->left = true;
+    if (root->state != TT_ROOT_RUNNING) {
+        return;
+    }
+    if (root->leaver_count == 0) {
+        root->leavers_due_ms = tt_root_now_ms() + LEAVERS_MS;
+    }
+    root->leavers[1 + root->leaver_count++] = connection->rank;
+    if (is_own(&connection->claim) && may_end(root)) {
+        tell_of_leavers(root); // before this process can end
     }
 }
 
@@ -200,7 +322,7 @@ static void finish_gather(struct tt_root *root)
     for (int own = 0; own < 2; own++) {
         for (int r = 0; r < root->nranks; r++) {
             struct tt_peer_connection *member = root->members[r];
-            if ((member->claim.pid == (int32_t)getpid()) == (own != 0)) {
+            if (is_own(&member->claim) == (own != 0)) {
                 member->gave = false;
                 tt_connection_send(member, TT_FRAME_GATHER, &root->gather_sequence,
                                    sizeof root->gather_sequence, root->gather_data,
@@ -248,6 +370,8 @@ static void take_gather(struct tt_root *root, struct tt_peer_connection *connect
             fail_all(root, ncclSystemError, "the root has no memory for an exchange");
             return;
         }
+        root->gather_since_ms = tt_root_now_ms();
+        root->gather_notice_ms = FIRST_NOTICE_MS;
     }
     if (sequence != root->gather_sequence || data_bytes != root->gather_bytes || connection->gave) {
         (void)snprintf(
@@ -292,7 +416,7 @@ void tt_members_take(struct tt_root *root, struct tt_peer_connection *connection
         take_failure(root, connection, body, bytes);
         break;
     case TT_FRAME_LEAVE:
-        connection->left = true;
+        take_leave(root, connection);
         check_leavers(root);
         break;
     default:
@@ -309,10 +433,41 @@ void tt_members_drop(struct tt_root *root, const struct tt_peer_connection *conn
     root->members[connection->rank] = NULL;
     root->present--;
     if (!connection->left) {
-        char text[160];
-        (void)snprintf(text, sizeof text, "rank %d (process %d on %.63s) died or aborted",
+        char text[200];
+        (void)snprintf(text, sizeof text,
+                       "rank %d (process %d on %.63s) died, or ended without ncclCommDestroy",
                        connection->rank, connection->claim.pid, connection->claim.host);
-        fail_all(root, ncclRemoteError, text);
+        finish(root, ncclRemoteError, connection->rank, text);
     }
     check_leavers(root);
+}
+
+// ---- The clock ----------------------------------------------------------------------------------
+
+void tt_members_watch_clock(struct tt_root *root, bool at_once)
+{
+    uint64_t now = tt_root_now_ms();
+    if (root->state == TT_ROOT_GATHERING && root->nranks > 0) {
+        watch_joining(root, now);
+    }
+    if (root->state == TT_ROOT_RUNNING && root->gather_count > 0) {
+        watch_gather(root, now);
+    }
+    if (root->state == TT_ROOT_RUNNING && (at_once || now >= root->leavers_due_ms)) {
+        tell_of_leavers(root);
+    }
+}
+
+bool tt_members_are_over(const struct tt_root *root)
+{
+    if (root->attached > 0 || root->state == TT_ROOT_GATHERING) {
+        return false;
+    }
+    return root->state == TT_ROOT_RUNNING || (root->nranks > 0 && root->told >= root->nranks) ||
+           tt_root_now_ms() - root->finished_ms > LINGER_MS;
+}
+
+bool tt_members_count_time(const struct tt_root *root)
+{
+    return root->leaver_count > 0 || (root->state == TT_ROOT_GATHERING && root->nranks > 0);
 }

@@ -68,7 +68,9 @@ static int impersonate(const ncclUniqueId *id, const unsigned char *secret, int 
                        uint32_t version)
 {
     struct tt_hello hello;
-    struct tt_answer answer = {.magic = TT_WIRE_MAGIC};
+    struct tt_id inside;
+    memcpy(&inside, id, sizeof inside);
+    struct tt_answer answer = {.magic = TT_WIRE_MAGIC, .number = inside.number};
     struct tt_session session;
     unsigned char proof[TT_PROOF_BYTES], frame[512];
     int fd = reach(id);
@@ -79,9 +81,12 @@ static int impersonate(const ncclUniqueId *id, const unsigned char *secret, int 
     randombytes_buf(answer.nonce, sizeof answer.nonce);
     tt_wire_prove(secret, TT_ROLE_RANK, hello.nonce, answer.nonce, answer.proof);
     say(fd, &answer, sizeof answer);
-    if (recv(fd, proof, sizeof proof, MSG_WAITALL) != (ssize_t)sizeof proof) {
+    if (!EXPECT_EQ(recv(fd, proof, sizeof proof, MSG_WAITALL), (ssize_t)sizeof proof) ||
+        tt_wire_refusal(proof) != TT_NOT_REFUSED) {
+        EXPECT(memcmp(secret, inside.secret, sizeof inside.secret) != 0);
         return fd; // not believed
     }
+    EXPECT(memcmp(secret, inside.secret, sizeof inside.secret) == 0);
     struct tt_join claim = {
         .version = version, .rank = rank, .nranks = nranks, .pid = 1, .host = "elsewhere"};
     tt_wire_open_session(secret, TT_ROLE_RANK, hello.nonce, answer.nonce, &session);
@@ -302,7 +307,7 @@ static void bad_member(void)
     struct tt_id inside;
     EXPECT_OK(tt_bootstrap_make_id(&id));
     memcpy(&inside, &id, sizeof inside);
-    int fd = impersonate(&id, inside.secret, 1, 2, NCCL_VERSION_CODE * 100u + 1);
+    int fd = impersonate(&id, inside.secret, 1, 2, NCCL_VERSION_CODE * 100u + 2);
     sleep_ms(100);
     say(fd, "\xff\xff\xff\xff and more", 13);
     EXPECT(is_hung_up(fd, 3000));
@@ -331,6 +336,59 @@ static void *play_root(void *argument)
     return NULL;
 }
 
+// A rank with another secret is told so, and does not try again.
+static void wrong_secret(void)
+{
+    ncclUniqueId id;
+    struct tt_id inside;
+    struct tt_bootstrap *b = NULL;
+    uint64_t start = tt_now_ns();
+    EXPECT_OK(tt_bootstrap_make_id(&id));
+    memcpy(&inside, &id, sizeof inside);
+    inside.secret[5] ^= 1;
+    memcpy(&id, &inside, sizeof inside);
+    EXPECT_EQ(tt_bootstrap_join(&id, 0, 2, NULL, &b), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), "the secret in the rank's unique id is not the root's");
+    inside.secret[5] ^= 1;
+    inside.number ^= 1; // of an id that was never made
+    memcpy(&id, &inside, sizeof inside);
+    EXPECT_EQ(tt_bootstrap_join(&id, 0, 2, NULL, &b), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), "has no communicator to make for this unique id");
+    EXPECT(tt_now_ns() - start < UINT64_C(3000000000));
+    EXPECT(b == NULL);
+}
+
+// A listener that never answers costs TUTTI_INIT_TIMEOUT, once.
+static void join_silence(int rank, int size)
+{
+    (void)size;
+    struct sockaddr_storage where;
+    struct tt_address any = {.family = AF_INET, .bytes = {127, 0, 0, 1}};
+    socklen_t length = tt_address_to_socket(&any, &where);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(bind(listener, (struct sockaddr *)&where, length), 0);
+    EXPECT_EQ(listen(listener, 4), 0);
+    EXPECT_EQ(getsockname(listener, (struct sockaddr *)&where, &length), 0);
+    struct tt_id inside = {.magic = TT_ID_MAGIC, .revision = TT_ID_REVISION, .number = 5};
+    tt_address_from_socket(&where, &inside.address);
+    ncclUniqueId id = {{0}};
+    memcpy(&id, &inside, sizeof inside);
+    struct tt_bootstrap *b = NULL;
+    uint64_t start = tt_now_ns();
+    EXPECT_EQ(tt_bootstrap_join(&id, rank, 2, NULL, &b), ncclSystemError);
+    uint64_t took = tt_now_ns() - start;
+    EXPECT_CONTAINS(tt_last_error(), "does not answer in time (at most TUTTI_INIT_TIMEOUT, 2 s)");
+    EXPECT(took > UINT64_C(1500000000) && took < UINT64_C(3500000000));
+    close(listener);
+}
+
+static void silent_root(void)
+{
+    setenv("TUTTI_INIT_TIMEOUT", "2", 1);
+    run_ranks(1, join_silence, 30);
+    unsetenv("TUTTI_INIT_TIMEOUT");
+}
+
 static void false_root(void)
 {
     struct sockaddr_storage where;
@@ -340,7 +398,7 @@ static void false_root(void)
     EXPECT_EQ(bind(listener, (struct sockaddr *)&where, length), 0);
     EXPECT_EQ(listen(listener, 4), 0);
     EXPECT_EQ(getsockname(listener, (struct sockaddr *)&where, &length), 0);
-    struct tt_id inside = {.magic = TT_ID_MAGIC, .revision = 1};
+    struct tt_id inside = {.magic = TT_ID_MAGIC, .revision = TT_ID_REVISION};
     tt_address_from_socket(&where, &inside.address);
     ncclUniqueId id = {{0}};
     memcpy(&id, &inside, sizeof inside);
@@ -365,5 +423,7 @@ int main(void)
     RUN(other_version);
     RUN(bad_member);
     RUN(false_root);
+    RUN(wrong_secret);
+    RUN(silent_root);
     return expect_result();
 }

@@ -37,6 +37,20 @@ bool tt_wire_check(const unsigned char *secret, enum tt_role role, const unsigne
     return sodium_memcmp(right, proof, sizeof right) == 0;
 }
 
+void tt_wire_refuse(enum tt_refusal refusal, unsigned char *out)
+{
+    memset(out, 0, TT_PROOF_BYTES);
+    out[TT_PROOF_BYTES - 1] = (unsigned char)refusal;
+}
+
+enum tt_refusal tt_wire_refusal(const unsigned char *proof)
+{
+    unsigned char last = proof[TT_PROOF_BYTES - 1];
+    bool is_one = sodium_is_zero(proof, TT_PROOF_BYTES - 1) != 0 &&
+                  (last == TT_REFUSED_SECRET || last == TT_REFUSED_NUMBER);
+    return is_one ? (enum tt_refusal)last : TT_NOT_REFUSED;
+}
+
 void tt_wire_open_session(const unsigned char *secret, enum tt_role own_role,
                           const unsigned char *root_nonce, const unsigned char *rank_nonce,
                           struct tt_session *session)
@@ -175,7 +189,7 @@ ncclResult_t tt_id_read(const ncclUniqueId *id, struct tt_id *out)
 {
     _Static_assert(sizeof *out <= sizeof *id, "an id holds it all");
     memcpy(out, id, sizeof *out);
-    if (out->magic != TT_ID_MAGIC || out->revision != 1 ||
+    if (out->magic != TT_ID_MAGIC || out->revision != TT_ID_REVISION ||
         (out->address.family != AF_INET && out->address.family != AF_INET6)) {
         return tt_fail(
             ncclInvalidArgument,

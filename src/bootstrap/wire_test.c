@@ -144,6 +144,22 @@ static void addresses(void)
     EXPECT(!tt_address_is_loopback(&six));
 }
 
+// What a root says instead of its proof cannot be mistaken for one, nor one for it.
+static void refusals(void)
+{
+    unsigned char bytes[TT_PROOF_BYTES];
+    for (int refusal = TT_REFUSED_SECRET; refusal <= TT_REFUSED_NUMBER; refusal++) {
+        tt_wire_refuse((enum tt_refusal)refusal, bytes);
+        EXPECT_EQ(tt_wire_refusal(bytes), refusal);
+        bytes[0] = 1;
+        EXPECT_EQ(tt_wire_refusal(bytes), TT_NOT_REFUSED);
+    }
+    memset(bytes, 0, sizeof bytes);
+    EXPECT_EQ(tt_wire_refusal(bytes), TT_NOT_REFUSED);
+    bytes[TT_PROOF_BYTES - 1] = 77;
+    EXPECT_EQ(tt_wire_refusal(bytes), TT_NOT_REFUSED);
+}
+
 static void ids(void)
 {
     ncclUniqueId id;
@@ -154,14 +170,15 @@ static void ids(void)
         randombytes_buf(&id, sizeof id);
         EXPECT_EQ(tt_id_read(&id, &read), ncclInvalidArgument);
     }
-    struct tt_id good = {
-        .magic = TT_ID_MAGIC, .revision = 1, .address = {.family = AF_INET, .port = 1}};
+    struct tt_id good = {.magic = TT_ID_MAGIC,
+                         .revision = TT_ID_REVISION,
+                         .address = {.family = AF_INET, .port = 1}};
     memcpy(&id, &good, sizeof good);
     EXPECT_OK(tt_id_read(&id, &read));
-    good.revision = 2;
+    good.revision = TT_ID_REVISION + 1;
     memcpy(&id, &good, sizeof good);
     EXPECT_EQ(tt_id_read(&id, &read), ncclInvalidArgument);
-    good.revision = 1;
+    good.revision = TT_ID_REVISION;
     good.address.family = AF_UNIX;
     memcpy(&id, &good, sizeof good);
     EXPECT_EQ(tt_id_read(&id, &read), ncclInvalidArgument);
@@ -182,6 +199,7 @@ int main(void)
     RUN(forged_frames);
     RUN(headers);
     RUN(addresses);
+    RUN(refusals);
     RUN(ids);
     return expect_result();
 }

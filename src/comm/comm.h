@@ -26,9 +26,11 @@ struct ncclComm {
     char name[64];           // config.commName or "comm-<hash>"
     uint64_t hash;           // identifies the communicator, equal on all its ranks
     _Atomic int state;       // enum tt_comm_state
-    _Atomic int async_error; // ncclResult_t
+    _Atomic int async_error; // ncclResult_t; set once, by tt_comm_fail or the executor
+    _Atomic int told;        // 1 while failure_text is written, then 2: it stands
+    char failure_text[512];  // why async_error is set; release by `told`
     // Abort: the host flag that waits watch, and the same word in memory that kernels read (mapped
-    // pinned memory).
+    // pinned memory). 0: go on; 1: aborted or failed; NCCL_ABORT_FLAG_DEATH + r: rank r died.
     _Atomic uint32_t *abort_flag; // host address
     uint32_t *abort_flag_device;  // device address of the same word
     struct tt_peer *peers;        // [nranks]
@@ -40,16 +42,19 @@ struct ncclComm {
         *local; // ranks of this communicator in this process, and descriptors to other processes
     struct tt_windows *windows; // owned by src/window; NULL until the first window
     _Atomic int users;          // calls inside this communicator now; freed only when 0
-    _Atomic int
-        aborting; // ncclCommAbort has it: who else ends it must leave the freeing to that call
     uint64_t magic_end;
 };
 
 #define TT_COMM_MAGIC UINT64_C(0x7475747469636f6d)
 
-// ncclInvalidArgument where `comm` is NULL, freed or overwritten; the failed or unfinished state's
-// error where it is not ready. `call` names the function for the message.
-ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *call);
+// The way into a communicator for every call that takes one. ncclInvalidArgument where `comm` is
+// NULL, freed, overwritten or inherited over fork(); the failed or unfinished state's error where
+// it is not ready. On success the call is inside until tt_comm_leave: the communicator is not freed
+// meanwhile, and this thread's failures are told with `call` and the rank.
+ncclResult_t tt_comm_enter(struct ncclComm *comm, const char *call);
+// The same in any state.
+ncclResult_t tt_comm_enter_any(struct ncclComm *comm, const char *call);
+void tt_comm_leave(struct ncclComm *comm);
 
 // ---- create.c, lifecycle.c: the bodies of the public functions ----------------------------------
 // `call` names the function for messages.
@@ -58,8 +63,14 @@ ncclResult_t tt_comm_check(const struct ncclComm *comm, const char *call);
 // group. *comm_out is valid at once, so that another thread can abort the wait.
 ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id, int rank,
                           const ncclConfig_t *config, const char *call);
-// Ends an initialisation that its group dropped. argument: the job's.
+// Ends an initialisation that its group dropped: the other ranks are told, with this thread's last
+// failure. comm: may be gone, aborted by another call. argument: the job's.
 void tt_comm_give_up(struct ncclComm *comm, const void *argument);
+// A rank that cannot begin to join, because of this thread's last failure: the state is set, the
+// other ranks are told. The caller has entered.
+void tt_comm_cannot_join(struct ncclComm *comm, const void *argument, ncclResult_t result);
+// What follows a failed blocking init: nothing is left, unless an abort has taken the communicator.
+void tt_comm_discard(struct ncclComm *comm, const void *argument);
 // Frees all parts but windows. `kernels_may_run`: kernels may still read the abort flag.
 void tt_comm_free(struct ncclComm *comm, bool kernels_may_run);
 ncclResult_t tt_comm_finalize(struct ncclComm *comm);
@@ -68,6 +79,17 @@ ncclResult_t tt_comm_abort(struct ncclComm *comm);
 // ncclInProgress while it is being made; its first error, also of a rank that failed or died
 // meanwhile; else ncclSuccess. The caller has entered.
 ncclResult_t tt_comm_async_error(struct ncclComm *comm);
+
+// ---- watch.c: what happens to a communicator while nobody calls ---------------------------------
+
+// Starts to watch a communicator that is ready; one thread watches all of the process. Ranks that
+// fail, die or leave are then known within milliseconds, and so is a failed device.
+ncclResult_t tt_watch_add(struct ncclComm *comm);
+// Looks now. The caller has entered.
+void tt_watch_look(struct ncclComm *comm);
+// The communicator has failed: async_error (the first stays), its text, the end of every wait for
+// it in this process. True where no rank of this process has said so before.
+bool tt_comm_fail(struct ncclComm *comm, ncclResult_t result, const char *text);
 
 // ---- config.c -----------------------------------------------------------------------------------
 // Reads a caller's configuration of any version into a complete one: ranges checked, defaults
@@ -85,16 +107,20 @@ ncclResult_t tt_peers_agree(struct ncclComm *comm);
 
 // ---- handles.c: which handles are alive ---------------------------------------------------------
 ncclResult_t tt_handle_add(struct ncclComm *comm);
-bool tt_handle_is_live(const struct ncclComm *comm);
-// A call begins inside the communicator, and ends: it is not freed meanwhile. False: it is not
-// alive.
-bool tt_comm_enter(struct ncclComm *comm);
-void tt_comm_leave(struct ncclComm *comm);
+// The n-th live communicator, entered; NULL: there are not so many.
+struct ncclComm *tt_handle_enter_nth(size_t n);
+// Enters a communicator that may be gone, for `call` (NULL: none of the user's); false: it is.
+bool tt_handle_enter(struct ncclComm *comm, const char *call);
 // Raises the abort flag of a communicator that may be gone.
 void tt_handle_raise_abort(struct ncclComm *comm);
-// Takes the handle out; false where another thread was first. Its memory is kept for a while, so
-// that a stale handle is recognised.
+// Takes the handle out: no call enters any more. False where another thread was first. The memory
+// of a communicator is kept for a while, so that a stale handle is recognised.
 bool tt_handle_remove(struct ncclComm *comm);
+// The same where no call is inside (TT_HANDLE_IDLE: taken out); else what keeps it.
+enum tt_handle_use { TT_HANDLE_IDLE, TT_HANDLE_IN_CALL, TT_HANDLE_IN_INIT, TT_HANDLE_GONE };
+enum tt_handle_use tt_handle_remove_idle(struct ncclComm *comm);
+// Waits until all calls have left a communicator that was taken out.
+void tt_handle_await_calls(const struct ncclComm *comm);
 void tt_handle_bury(struct ncclComm *comm);
 
 // ---- runtime_check.c ----------------------------------------------------------------------------

@@ -4,7 +4,9 @@
 #include "comm/comm.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 struct int_field {
     const char *name;
@@ -34,7 +36,12 @@ static const struct int_field fields[] = {
     {FIELD(graphStreamOrdering), 23005, 0, 1, 1},
 };
 #undef FIELD
-enum { MAX_CTAS = 64 };
+enum {
+    MAX_CTAS = 64,
+    LARGEST_SIZE = 4096, // of a structure of any version that will be
+    FIRST_VERSION = 21400,
+    LAST_VERSION = 29999, // of NCCL 2
+};
 
 static int *field_of(ncclConfig_t *config, const struct int_field *field)
 {
@@ -51,10 +58,17 @@ static ncclResult_t copy_known(const ncclConfig_t *config, const char *call, ncc
                        "%s: config->magic is %#x; begin with NCCL_CONFIG_INITIALIZER", call,
                        config->magic);
     }
-    if (config->size < offsetof(ncclConfig_t, cgaClusterSize)) {
+    if (config->size < offsetof(ncclConfig_t, cgaClusterSize) || config->size > LARGEST_SIZE) {
         return tt_fail(ncclInvalidArgument,
-                       "%s: config->size is %zu; begin with NCCL_CONFIG_INITIALIZER", call,
-                       config->size);
+                       "%s: config->size is %zu, must be %zu to %d; "
+                       "begin with NCCL_CONFIG_INITIALIZER",
+                       call, config->size, offsetof(ncclConfig_t, cgaClusterSize), LARGEST_SIZE);
+    }
+    if (config->version < FIRST_VERSION || config->version > LAST_VERSION) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: config->version is %u, must be a version of NCCL, %d to %d; "
+                       "begin with NCCL_CONFIG_INITIALIZER",
+                       call, config->version, FIRST_VERSION, LAST_VERSION);
     }
     memcpy(out, config, config->size < sizeof *out ? config->size : sizeof *out);
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -65,6 +79,24 @@ static ncclResult_t copy_known(const ncclConfig_t *config, const char *call, ncc
     out->netName = config->version < 21700 ? NULL : out->netName;
     out->commName = config->version < 22700 ? NULL : out->commName;
     return ncclSuccess;
+}
+
+// A network that is asked for by name must be there; without a name any will do.
+static ncclResult_t check_network(const char *name, const char *call)
+{
+    static const char *const networks[] = {"Socket"};
+    char list[64] = "";
+    for (size_t i = 0; i < sizeof networks / sizeof networks[0]; i++) {
+        if (name == NULL || strcasecmp(name, networks[i]) == 0) {
+            return ncclSuccess;
+        }
+        (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i > 0 ? ", " : "",
+                       networks[i]);
+    }
+    return tt_fail(ncclInvalidUsage,
+                   "%s: config->netName is \"%.40s\", a network that this library does not have; "
+                   "it has: %s",
+                   call, name, list);
 }
 
 ncclResult_t tt_config_read(const ncclConfig_t *config, const char *call, ncclConfig_t *out)
@@ -83,6 +115,7 @@ ncclResult_t tt_config_read(const ncclConfig_t *config, const char *call, ncclCo
                            fields[i].name, *value, fields[i].least, fields[i].most);
         }
     }
+    TRY(check_network(out->netName, call));
     if (out->minCTAs > out->maxCTAs) {
         return tt_fail(ncclInvalidArgument, "%s: config->minCTAs is %d, more than maxCTAs, %d",
                        call, out->minCTAs, out->maxCTAs);

@@ -14,6 +14,7 @@
 
 struct joining {
     ncclUniqueId id;
+    int rank, nranks;
     ncclComm_t
         *user_comm; // the caller's variable: NULL is written there when a blocking init fails
 };
@@ -61,6 +62,7 @@ static ncclResult_t join(struct ncclComm *comm, const ncclUniqueId *id)
     }
     tt_peers_arrange(comm);
     TRY(tt_local_join(comm));
+    TRY(tt_watch_add(comm));
     return tt_peers_agree(comm);
 }
 
@@ -77,6 +79,12 @@ static ncclResult_t tell_others(const ncclUniqueId *id, int nranks, int rank, nc
     return result;
 }
 
+static void set_failed(struct ncclComm *comm, ncclResult_t result)
+{
+    atomic_store(&comm->async_error, (int)result);
+    atomic_store(&comm->state, TT_COMM_FAILED);
+}
+
 // The group's job. Runs in any thread with the communicator's device current.
 static ncclResult_t join_job(struct ncclComm *comm, void *argument)
 {
@@ -88,6 +96,7 @@ static ncclResult_t join_job(struct ncclComm *comm, void *argument)
     ncclResult_t result = join(comm, &joining->id);
     if (result == ncclSuccess) {
         atomic_store(&comm->state, TT_COMM_READY);
+        tt_bootstrap_arm(comm->bootstrap);
         tt_log(TT_LOG_INFO, TT_LOG_INIT,
                "comm %p rank %d nranks %d lsa %d of %d - Init COMPLETE in %.1f ms", (void *)comm,
                comm->rank, comm->nranks, comm->lsa_rank, comm->lsa_size,
@@ -95,32 +104,33 @@ static ncclResult_t join_job(struct ncclComm *comm, void *argument)
     } else {
         if (comm->bootstrap != NULL) {
             tt_bootstrap_report_failure(comm->bootstrap, tt_thread_error());
-        } else if (result == ncclSystemError) { // perhaps nobody has heard of this rank
-            tell_others(&joining->id, comm->nranks, comm->rank, result);
         }
-        atomic_store(&comm->async_error, (int)result);
-        atomic_store(&comm->state, TT_COMM_FAILED);
-    }
-    bool give_up = result != ncclSuccess && comm->config.blocking != 0;
-    atomic_fetch_sub(&comm->users, 1);
-    // A failed blocking init leaves nothing behind, unless an abort has taken the communicator
-    // over.
-    if (give_up && tt_handle_remove(comm)) {
-        *joining->user_comm = NULL;
-        tt_comm_free(comm, false);
+        set_failed(comm, result);
     }
     return result;
+}
+
+void tt_comm_cannot_join(struct ncclComm *comm, const void *argument, ncclResult_t result)
+{
+    const struct joining *joining = argument;
+    set_failed(comm, tell_others(&joining->id, joining->nranks, joining->rank, result));
+}
+
+void tt_comm_discard(struct ncclComm *comm, const void *argument)
+{
+    const struct joining *joining = argument;
+    if (tt_handle_remove(comm)) {
+        *joining->user_comm = NULL;
+        tt_handle_await_calls(comm);
+        tt_comm_free(comm, false);
+    }
 }
 
 void tt_comm_give_up(struct ncclComm *comm, const void *argument)
 {
     const struct joining *joining = argument;
-    tell_others(&joining->id, comm->nranks, comm->rank, ncclSuccess);
-    atomic_fetch_sub(&comm->users, 1);
-    if (tt_handle_remove(comm)) {
-        *joining->user_comm = NULL;
-        tt_comm_free(comm, false);
-    }
+    tell_others(&joining->id, joining->nranks, joining->rank, ncclSuccess);
+    tt_comm_discard(comm, argument);
 }
 
 static ncclResult_t check_arguments(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id,
@@ -170,7 +180,6 @@ static ncclResult_t allocate(int nranks, int rank, const ncclConfig_t *config, c
     comm->cuda_device = device;
     comm->config = complete;
     comm->peers = peers;
-    atomic_store(&comm->users, 1); // the joining
     if (complete.commName != NULL) {
         (void)snprintf(comm->name, sizeof comm->name, "%s", complete.commName);
     }
@@ -186,8 +195,8 @@ static ncclResult_t allocate(int nranks, int rank, const ncclConfig_t *config, c
     return ncclSuccess;
 }
 
-ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id, int rank,
-                          const ncclConfig_t *config, const char *call)
+static ncclResult_t make_and_submit(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id,
+                                    int rank, const ncclConfig_t *config, const char *call)
 {
     struct ncclComm *comm = NULL;
     ncclResult_t result = check_arguments(comm_out, nranks, id, rank, call);
@@ -202,6 +211,15 @@ ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *
     }
     // Another thread may wait for it, to abort: release, pairs with the acquire of who reads it.
     __atomic_store_n(comm_out, comm, __ATOMIC_RELEASE);
-    struct joining joining = {.id = *id, .user_comm = comm_out};
+    struct joining joining = {.id = *id, .rank = rank, .nranks = nranks, .user_comm = comm_out};
     return tt_group_submit(comm, TT_GROUP_INIT, join_job, &joining, sizeof joining);
+}
+
+ncclResult_t tt_comm_init(ncclComm_t *comm_out, int nranks, const ncclUniqueId *id, int rank,
+                          const ncclConfig_t *config, const char *call)
+{
+    tt_call_begin(call, rank);
+    ncclResult_t result = make_and_submit(comm_out, nranks, id, rank, config, call);
+    tt_call_end();
+    return result;
 }

@@ -38,7 +38,8 @@ static void free_jobs(struct tt_jobs *jobs)
     jobs->last = NULL;
 }
 
-// The jobs that were not run will not be. Communicators that they were to make are given up.
+// The jobs that were not run will not be. Communicators that they were to make are given up. A job
+// whose communicator was aborted meanwhile finds it gone; only its handle is looked at before.
 static void drop_jobs(struct tt_jobs *jobs)
 {
     for (struct tt_job *job = jobs->first; job != NULL; job = job->next) {
@@ -88,7 +89,7 @@ static void count_kinds(const struct tt_jobs *jobs, int *blocking_out, int *nonb
 {
     for (const struct tt_job *job = jobs->first; job != NULL; job = job->next) {
         if (job->stage == TT_GROUP_INIT) {
-            *(job->comm->config.blocking == 0 ? nonblocking_out : blocking_out) += 1;
+            *(job->is_blocking ? blocking_out : nonblocking_out) += 1;
         }
     }
 }
@@ -107,6 +108,8 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
     }
     job->comm = comm;
     job->device = comm->cuda_device;
+    job->is_blocking = comm->config.blocking != 0;
+    job->call = tt_call_name();
     job->stage = stage;
     job->run = run;
     memcpy(job->argument, argument, bytes);

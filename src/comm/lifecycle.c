@@ -9,45 +9,61 @@
 
 #include <cuda_runtime.h>
 
-enum { ABORT_PATIENCE_MS = 500 };
+enum {
+    ABORT_PATIENCE_MS = 500,
+    IDLE_PATIENCE_MS = 200, // of ncclCommDestroy for short calls of other threads
+};
 
 ncclResult_t tt_comm_finalize(struct ncclComm *comm)
 {
-    TRY(tt_comm_check(comm, "ncclCommFinalize"));
+    TRY(tt_comm_enter(comm, "ncclCommFinalize"));
     int ready = TT_COMM_READY;
+    ncclResult_t result = ncclSuccess;
     if (!atomic_compare_exchange_strong(&comm->state, &ready, TT_COMM_FINALIZED)) {
-        return tt_fail(ncclInvalidArgument,
-                       "ncclCommFinalize: rank %d: the communicator is finalized already",
-                       comm->rank);
+        result = tt_fail(ncclInvalidArgument, "rank %d: the communicator is finalized already",
+                         comm->rank);
     }
-    return ncclSuccess;
+    tt_comm_leave(comm);
+    return result;
 }
 
-static ncclResult_t check_handle(const struct ncclComm *comm, const char *call)
+// Takes the communicator out of use. Questions that other threads ask end by themselves; a call
+// that waits for other ranks does not.
+static ncclResult_t take_idle(struct ncclComm *comm, int rank)
 {
-    if (!tt_handle_is_live(comm)) {
-        return tt_fail(ncclInvalidArgument,
-                       "%s: comm %p is no communicator, or was destroyed or aborted", call,
-                       (const void *)comm);
+    struct tt_wait wait = tt_wait_begin(NULL);
+    enum tt_handle_use use = tt_handle_remove_idle(comm);
+    while (use == TT_HANDLE_IN_CALL &&
+           tt_now_ns() - wait.start_ns < IDLE_PATIENCE_MS * UINT64_C(1000000)) {
+        tt_wait_round(&wait);
+        use = tt_handle_remove_idle(comm);
     }
-    return ncclSuccess;
+    switch (use) {
+    case TT_HANDLE_IDLE:
+        return ncclSuccess;
+    case TT_HANDLE_IN_INIT:
+        return tt_fail(ncclInvalidArgument,
+                       "ncclCommDestroy: rank %d: the communicator is still being made, by another "
+                       "call or in an open group; end that, or use ncclCommAbort",
+                       rank);
+    case TT_HANDLE_IN_CALL:
+        return tt_fail(ncclInvalidArgument,
+                       "ncclCommDestroy: rank %d: a call on the communicator is still running; end "
+                       "it with ncclCommAbort",
+                       rank);
+    default:
+        return tt_fail(ncclInvalidArgument,
+                       "ncclCommDestroy: comm %p was destroyed or aborted by another thread",
+                       (void *)comm);
+    }
 }
 
 ncclResult_t tt_comm_destroy(struct ncclComm *comm)
 {
-    TRY(check_handle(comm, "ncclCommDestroy"));
-    if (atomic_load(&comm->state) == TT_COMM_INIT || atomic_load(&comm->users) != 0) {
-        return tt_fail(
-            ncclInvalidArgument,
-            "ncclCommDestroy: rank %d: a call on the communicator is still running; end it with "
-            "ncclCommAbort",
-            comm->rank);
-    }
-    if (!tt_handle_remove(comm)) {
-        return tt_fail(ncclInvalidArgument,
-                       "ncclCommDestroy: comm %p is being destroyed by another thread",
-                       (void *)comm);
-    }
+    TRY(tt_comm_enter_any(comm, "ncclCommDestroy"));
+    int rank = comm->rank;
+    tt_comm_leave(comm);
+    TRY(take_idle(comm, rank));
     tt_log(TT_LOG_INFO, TT_LOG_INIT, "comm %p rank %d nranks %d - Destroy COMPLETE", (void *)comm,
            comm->rank, comm->nranks);
     if (atomic_load(&comm->async_error) != ncclSuccess) {
@@ -86,20 +102,18 @@ static bool device_settles(const struct ncclComm *comm)
 
 ncclResult_t tt_comm_abort(struct ncclComm *comm)
 {
-    TRY(check_handle(comm, "ncclCommAbort"));
+    TRY(tt_comm_enter_any(comm, "ncclCommAbort"));
+    tt_comm_leave(comm);
     if (!tt_handle_remove(comm)) {
         return tt_fail(ncclInvalidArgument,
-                       "ncclCommAbort: comm %p is being ended by another thread", (void *)comm);
+                       "ncclCommAbort: comm %p was destroyed or aborted by another thread",
+                       (void *)comm);
     }
-    atomic_store(&comm->aborting, 1);
     atomic_store(comm->abort_flag, 1);
-    tt_local_fail(comm, ncclInternalError, "a rank of this process aborted the communicator");
     // Calls that are inside the communicator in other threads see the flag within a slice of their
-    // wait.
-    struct tt_wait wait = tt_wait_begin(NULL);
-    while (atomic_load(&comm->users) != 0) {
-        tt_wait_round(&wait);
-    }
+    // wait. An init that waits in an open group is not inside: the group's end finds it gone.
+    tt_handle_await_calls(comm);
+    tt_local_fail(comm, ncclInternalError, "a rank of this process aborted the communicator");
     if (comm->bootstrap != NULL) {
         tt_bootstrap_report_failure(comm->bootstrap, "it called ncclCommAbort");
     }
@@ -117,18 +131,15 @@ ncclResult_t tt_comm_abort(struct ncclComm *comm)
 
 ncclResult_t tt_comm_async_error(struct ncclComm *comm)
 {
-    int state = atomic_load(&comm->state);
-    if (state == TT_COMM_INIT) {
+    if (atomic_load(&comm->state) == TT_COMM_INIT) {
         return ncclInProgress;
     }
-    int error = atomic_load(&comm->async_error);
-    if (error == ncclSuccess && state == TT_COMM_READY) {
-        ncclResult_t seen = tt_bootstrap_look(comm->bootstrap);
-        if (seen != ncclSuccess) {
-            atomic_compare_exchange_strong(&comm->async_error, &error, (int)seen);
-            tt_local_fail(comm, seen, tt_thread_error());
-        }
-        error = atomic_load(&comm->async_error);
+    if (atomic_load(&comm->async_error) == ncclSuccess) {
+        tt_watch_look(comm);
     }
-    return (ncclResult_t)error;
+    ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
+    if (error != ncclSuccess && atomic_load_explicit(&comm->told, memory_order_acquire) == 2) {
+        tt_restore_error(comm->failure_text);
+    }
+    return error;
 }

@@ -81,15 +81,17 @@ ncclResult_t tt_local_join(struct ncclComm *comm)
     return ncclSuccess;
 }
 
-void tt_local_fail(struct ncclComm *comm, ncclResult_t result, const char *text)
+bool tt_local_fail(struct ncclComm *comm, ncclResult_t result, const char *text)
 {
     int none = 0;
     struct tt_local_group *group = comm->local != NULL ? comm->local->group : NULL;
-    if (group != NULL && atomic_compare_exchange_strong(&group->failed, &none, 1)) {
+    bool first = group != NULL && atomic_compare_exchange_strong(&group->failed, &none, 1);
+    if (first) {
         group->failure = result;
         (void)snprintf(group->failure_text, sizeof group->failure_text, "%s", text);
         atomic_store_explicit(&group->failed, 2, memory_order_release);
     }
+    return first;
 }
 
 void tt_local_leave(struct ncclComm *comm)

@@ -35,9 +35,9 @@ ncclResult_t tt_local_pass_descriptors(struct ncclComm *comm, int descriptor, in
 
 // Joins the ranks of this process, once peers are arranged. Local.
 ncclResult_t tt_local_join(struct ncclComm *comm);
-// Makes waiting ranks of this process give up with `result` and `text`; the first reason stays.
-// Accepts a communicator without local part, as does the next.
-void tt_local_fail(struct ncclComm *comm, ncclResult_t result, const char *text);
+// Makes waiting ranks of this process give up with `result` and `text`; the first reason stays:
+// true for it. Accepts a communicator without local part, as does the next.
+bool tt_local_fail(struct ncclComm *comm, ncclResult_t result, const char *text);
 void tt_local_leave(struct ncclComm *comm);
 
 #endif

@@ -45,7 +45,7 @@ static ncclResult_t run_on_device(struct tt_job *job)
     }
     if (result != ncclSuccess) {
         if (job->stage == TT_GROUP_INIT) {
-            tt_comm_give_up(job->comm, job->argument);
+            tt_comm_cannot_join(job->comm, job->argument, result);
         }
         return result;
     }
@@ -61,28 +61,31 @@ static ncclResult_t run_on_device(struct tt_job *job)
 static void keep_failure(struct ncclComm *comm, ncclResult_t result)
 {
     if (tt_bootstrap_look(comm->bootstrap) != ncclSuccess) {
-        int none = ncclSuccess;
-        atomic_compare_exchange_strong(&comm->async_error, &none, (int)result);
-        tt_local_fail(comm, result, tt_thread_error());
+        (void)tt_comm_fail(comm, result, tt_thread_error());
     }
 }
 
 static ncclResult_t run_job(struct tt_job *job)
 {
     job->begun = true;
-    if (job->stage == TT_GROUP_INIT) {
-        return run_on_device(job); // counts itself as a user
-    }
-    if (!tt_comm_enter(job->comm)) {
-        return tt_fail(ncclInvalidArgument,
-                       "a call in a group: comm %p was destroyed or aborted before the group's end",
-                       (void *)job->comm);
+    if (!tt_handle_enter(job->comm, job->call)) {
+        ncclResult_t result = tt_fail(
+            ncclInvalidArgument,
+            "%s in a group: its communicator was destroyed or aborted before the group's end",
+            job->call);
+        if (job->stage == TT_GROUP_INIT) {
+            tt_comm_give_up(job->comm, job->argument);
+        }
+        return result;
     }
     ncclResult_t result = run_on_device(job);
-    if (result != ncclSuccess) {
+    if (result != ncclSuccess && job->stage != TT_GROUP_INIT) {
         keep_failure(job->comm, result);
     }
     tt_comm_leave(job->comm);
+    if (result != ncclSuccess && job->stage == TT_GROUP_INIT && job->is_blocking) {
+        tt_comm_discard(job->comm, job->argument);
+    }
     return result;
 }
 

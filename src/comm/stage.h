@@ -11,6 +11,8 @@ struct tt_job {
     struct tt_job *next;
     struct ncclComm *comm;
     int device;
+    bool is_blocking; // its communicator
+    const char *call; // the public function, for messages
     enum tt_group_stage stage;
     ncclResult_t (*run)(struct ncclComm *comm, void *argument);
     bool begun;

@@ -27,6 +27,9 @@ struct tt_board {
     const _Atomic uint32_t *abort_flag; // not 0: waits end and the operation with them
     _Atomic int *async_error; // ncclResult_t; the first error found while running is left here
     const char *comm_name;    // for messages
+    // [nranks] 1: the rank has left the communicator and enters nothing any more (acquire). NULL:
+    // nobody knows.
+    const _Atomic unsigned char *has_left;
 };
 
 struct ncclDevComm;
@@ -41,7 +44,7 @@ struct tt_rmsnorm {
     int input_window, output_window;    // numbers of the windows, compared between ranks
     ncclWindow_t input_handle, output_handle;
     const struct ncclDevComm *device_comm;
-    size_t tokens, hidden; // both at least 1
+    size_t tokens, hidden; // hidden at least 1; without tokens ranks only compare their calls
     const void *gamma;     // [hidden] in the data type, or NULL
     const void
         *residual; // [tokens x hidden] on this rank, or NULL; read for this rank's own tokens only

@@ -30,8 +30,10 @@ bool tt_verdict_driver(struct tt_verdict *verdict, CUresult error, const char *c
     const char *text = NULL;
     (void)cuGetErrorName(error, &name);
     (void)cuGetErrorString(error, &text);
-    tt_verdict_fail(verdict, ncclUnhandledCudaError, "%s failed: %s (%s)", call,
-                    text != NULL ? text : "unknown error", name != NULL ? name : "?");
+    const char *detail = tt_cuda_detail();
+    tt_verdict_fail(verdict, ncclUnhandledCudaError, "%s failed: %s (%s)%s%s", call,
+                    text != NULL ? text : "unknown error", name != NULL ? name : "?",
+                    *detail != 0 ? ": " : "", detail);
     return false;
 }
 
@@ -40,8 +42,10 @@ bool tt_verdict_cuda(struct tt_verdict *verdict, cudaError_t error, const char *
     if (error == cudaSuccess) {
         return true;
     }
-    tt_verdict_fail(verdict, ncclUnhandledCudaError, "%s failed: %s (%s)", call,
-                    cudaGetErrorString(error), cudaGetErrorName(error));
+    const char *detail = tt_cuda_detail();
+    tt_verdict_fail(verdict, ncclUnhandledCudaError, "%s failed: %s (%s)%s%s", call,
+                    cudaGetErrorString(error), cudaGetErrorName(error), *detail != 0 ? ": " : "",
+                    detail);
     return false;
 }
 

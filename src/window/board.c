@@ -4,6 +4,7 @@
 #include "window/board.h"
 
 #include "base/log.h"
+#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "window/window.h"
 
@@ -27,6 +28,7 @@ bool tt_window_board(struct ncclComm *comm, struct tt_board *board_out)
         .abort_flag = comm->abort_flag,
         .async_error = &comm->async_error,
         .comm_name = comm->name,
+        .has_left = tt_bootstrap_left(comm->bootstrap),
     };
     return true;
 }

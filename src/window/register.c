@@ -69,8 +69,8 @@ ncclResult_t tt_window_deregister(struct ncclComm *comm, ncclWindow_t window)
     if (window == NULL) {
         return ncclSuccess;
     }
-    struct tt_registered *registered = tt_handles_find(window);
-    if (registered == NULL || registered->comm != comm || registered->window.number == 0) {
+    struct tt_registered *registered = tt_handles_take(window, comm);
+    if (registered == NULL) {
         return tt_fail(ncclInvalidArgument,
                        "ncclCommWindowDeregister: win %p is not a window of this communicator "
                        "(rank %d, \"%s\"); it may "
@@ -85,12 +85,11 @@ ncclResult_t tt_window_deregister(struct ncclComm *comm, ncclWindow_t window)
     return ncclSuccess;
 }
 
-// The window and the checked offset; NULL and a failure otherwise. A null handle is a window that
-// was not supported.
+// What is known of the window, the offset checked. A null handle is a window that was not
+// supported.
 static ncclResult_t find_checked(ncclWindow_t window, size_t offset, void **pointer_out,
-                                 const char *call, struct tt_registered **registered_out)
+                                 const char *call, struct tt_registered *out)
 {
-    *registered_out = NULL;
     if (pointer_out == NULL) {
         return tt_fail(ncclInvalidArgument,
                        "%s: outPtr is NULL, expected where to write the address", call);
@@ -100,94 +99,86 @@ static ncclResult_t find_checked(ncclWindow_t window, size_t offset, void **poin
         return tt_fail(ncclInvalidArgument,
                        "%s: window is NULL; its registration failed or was not supported", call);
     }
-    struct tt_registered *registered = tt_handles_find(window);
-    if (registered == NULL) {
+    if (!tt_handles_read(window, out)) {
         return tt_fail(ncclInvalidArgument, "%s: window %p is not a registered window", call,
                        (void *)window);
     }
-    if (offset >= registered->window.bytes) {
-        return tt_fail(ncclInvalidArgument, "%s: offset %zu is outside window %d of %zu bytes",
-                       call, offset, registered->window.number, registered->window.bytes);
+    if (offset >= out->window.bytes) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: offset %zu is outside window %d of %zu bytes", call,
+                       out->image.worldRank, offset, out->window.number, out->window.bytes);
     }
-    *registered_out = registered;
     return ncclSuccess;
 }
 
 ncclResult_t tt_window_member_pointer(ncclWindow_t window, size_t offset, int lsa_rank,
                                       void **pointer_out, const char *call)
 {
-    struct tt_registered *registered = NULL;
-    TRY(find_checked(window, offset, pointer_out, call, &registered));
-    if (lsa_rank < 0 || lsa_rank >= registered->image.lsaSize) {
-        return tt_fail(ncclInvalidArgument, "%s: lsaRank %d, expected 0 to %d", call, lsa_rank,
-                       registered->image.lsaSize - 1);
+    struct tt_registered found;
+    TRY(find_checked(window, offset, pointer_out, call, &found));
+    if (lsa_rank < 0 || lsa_rank >= found.image.lsaSize) {
+        return tt_fail(ncclInvalidArgument, "%s: rank %d: lsaRank %d, expected 0 to %d", call,
+                       found.image.worldRank, lsa_rank, found.image.lsaSize - 1);
     }
-    *pointer_out =
-        registered->window.flat_base + (size_t)lsa_rank * registered->window.stride + offset;
+    *pointer_out = found.window.flat_base + (size_t)lsa_rank * found.window.stride + offset;
     return ncclSuccess;
 }
 
 ncclResult_t tt_window_peer_pointer(ncclWindow_t window, size_t offset, int peer,
                                     void **pointer_out, const char *call)
 {
-    struct tt_registered *registered = NULL;
-    TRY(find_checked(window, offset, pointer_out, call, &registered));
-    if (peer < 0 || peer >= registered->comm->nranks) {
-        return tt_fail(ncclInvalidArgument, "%s: peer %d, expected 0 to %d", call, peer,
-                       registered->comm->nranks - 1);
+    struct tt_registered found;
+    TRY(find_checked(window, offset, pointer_out, call, &found));
+    if (peer < 0 || peer >= found.nranks) {
+        return tt_fail(ncclInvalidArgument, "%s: rank %d: peer %d, expected 0 to %d", call,
+                       found.image.worldRank, peer, found.nranks - 1);
     }
-    int member = registered->image.lsaRank + peer - registered->image.worldRank;
-    if (member >= 0 && member < registered->image.lsaSize) {
-        *pointer_out =
-            registered->window.flat_base + (size_t)member * registered->window.stride + offset;
+    int member = found.image.lsaRank + peer - found.image.worldRank;
+    if (member >= 0 && member < found.image.lsaSize) {
+        *pointer_out = found.window.flat_base + (size_t)member * found.window.stride + offset;
     }
     return ncclSuccess;
 }
 
 ncclResult_t tt_window_multimem_pointer(ncclWindow_t window, size_t offset,
-                                        ncclMultimemHandle_t multimem, void **pointer_out,
+                                        const ncclMultimemHandle_t *multimem, void **pointer_out,
                                         const char *call)
 {
-    struct tt_registered *registered = NULL;
-    TRY(find_checked(window, offset, pointer_out, call, &registered));
-    if (multimem.mcBasePtr == NULL || registered->window.multimem_base == NULL) {
+    struct tt_registered found;
+    TRY(find_checked(window, offset, pointer_out, call, &found));
+    const void *lsa_team = tt_multimem_handle(true).mcBasePtr;
+    const void *base = multimem != NULL ? multimem->mcBasePtr : lsa_team;
+    if (base == NULL || (base == lsa_team && found.window.multimem_base == NULL)) {
         return ncclSuccess;
     }
-    if (multimem.mcBasePtr == tt_multimem_handle(true).mcBasePtr) {
-        *pointer_out = registered->window.multimem_base + offset;
+    if (base == lsa_team) {
+        *pointer_out = found.window.multimem_base + offset;
         return ncclSuccess;
     }
     for (int v = 0; v < NCCL_MULTIMEM_VIEWS; v++) {
-        if (registered->view[v] != NULL && multimem.mcBasePtr == tt_view_handle(v).mcBasePtr) {
-            *pointer_out =
-                (char *)(uintptr_t)registered->view[v]->alias + registered->offset + offset;
+        if (found.view[v] != NULL && base == tt_view_handle(v).mcBasePtr) {
+            *pointer_out = (char *)(uintptr_t)found.view[v]->alias + found.offset + offset;
             return ncclSuccess;
         }
     }
     return tt_fail(ncclInvalidArgument,
-                   "%s: multimem has mcBasePtr %p, expected a handle that a device communicator of "
-                   "the window's communicator gave",
-                   call, multimem.mcBasePtr);
-}
-
-ncclMultimemHandle_t tt_window_team_multimem(ncclWindow_t window)
-{
-    const struct tt_registered *registered = window != NULL ? tt_handles_find(window) : NULL;
-    return tt_multimem_handle(registered != NULL && registered->window.multimem_base != NULL);
+                   "%s: rank %d: multimem (mcBasePtr %p) is no multimem handle; take it from "
+                   "ncclDevComm_t.lsaMultimem or from a team requirement of ncclDevCommCreate",
+                   call, found.image.worldRank, base);
 }
 
 ncclResult_t tt_window_user_pointer(struct ncclComm *comm, ncclWindow_t window, void **pointer_out)
 {
+    struct tt_registered found;
     *pointer_out = NULL;
     if (window == NULL) {
         return ncclSuccess;
     }
-    const struct tt_registered *registered = tt_handles_find(window);
-    if (registered == NULL || registered->comm != comm) {
+    if (!tt_handles_read(window, &found) || found.comm != comm) {
         return tt_fail(ncclInvalidArgument,
                        "ncclWinGetUserPtr: win %p is not a window of this communicator (rank %d)",
                        (void *)window, comm->rank);
     }
-    *pointer_out = registered->window.user_pointer;
+    *pointer_out = found.window.user_pointer;
     return ncclSuccess;
 }

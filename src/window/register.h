@@ -24,11 +24,10 @@ ncclResult_t tt_window_member_pointer(ncclWindow_t window, size_t offset, int ls
                                       void **pointer_out, const char *call);
 ncclResult_t tt_window_peer_pointer(ncclWindow_t window, size_t offset, int peer,
                                     void **pointer_out, const char *call);
+// multimem: of the team; NULL: the window's own LSA team.
 ncclResult_t tt_window_multimem_pointer(ncclWindow_t window, size_t offset,
-                                        ncclMultimemHandle_t multimem, void **pointer_out,
+                                        const ncclMultimemHandle_t *multimem, void **pointer_out,
                                         const char *call);
-// The handle of the window's own LSA team.
-ncclMultimemHandle_t tt_window_team_multimem(ncclWindow_t window);
 ncclResult_t tt_window_user_pointer(struct ncclComm *comm, ncclWindow_t window, void **pointer_out);
 
 // Fills *properties, checked for magic, version and size.

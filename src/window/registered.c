@@ -289,7 +289,11 @@ static ncclResult_t create_in_steps(struct ncclComm *comm, const struct tt_wish 
 ncclResult_t tt_registered_create(struct ncclComm *comm, struct tt_wish *wish,
                                   struct tt_registered **registered_out)
 {
+    char what[96];
     *registered_out = NULL;
+    (void)snprintf(what, sizeof what, "%s, %s", tt_call_name() != NULL ? tt_call_name() : "?",
+                   wish->what);
+    tt_bootstrap_describe(comm->bootstrap, what);
     (void)tt_windows_get(comm, &wish->verdict);
     struct tt_registered nowhere = {0};
     struct tt_registered *registered = calloc(1, sizeof *registered);
@@ -299,6 +303,7 @@ ncclResult_t tt_registered_create(struct ncclComm *comm, struct tt_wish *wish,
         registered = &nowhere; // the others must hear of it
     }
     registered->comm = comm;
+    registered->nranks = comm->nranks;
     registered->windows = comm->windows;
     registered->sequence = comm->windows != NULL ? comm->windows->sequence : 0;
     struct tt_agreement agreement = {0};

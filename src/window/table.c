@@ -39,12 +39,40 @@ void tt_handles_remove(struct tt_registered *registered)
     (void)pthread_mutex_unlock(&handles_lock);
 }
 
-struct tt_registered *tt_handles_find(ncclWindow_t handle)
+// With the lock held.
+static struct tt_registered *find(ncclWindow_t handle)
 {
-    (void)pthread_mutex_lock(&handles_lock);
     struct tt_registered *registered = handles;
     while (registered != NULL && registered->window.handle != handle) {
         registered = registered->next;
+    }
+    return registered;
+}
+
+bool tt_handles_read(ncclWindow_t handle, struct tt_registered *out)
+{
+    (void)pthread_mutex_lock(&handles_lock);
+    const struct tt_registered *registered = find(handle);
+    if (registered != NULL) {
+        *out = *registered;
+    }
+    (void)pthread_mutex_unlock(&handles_lock);
+    return registered != NULL;
+}
+
+struct tt_registered *tt_handles_take(ncclWindow_t handle, const struct ncclComm *comm)
+{
+    (void)pthread_mutex_lock(&handles_lock);
+    struct tt_registered *registered = find(handle);
+    if (registered != NULL && (registered->comm != comm || registered->window.number == 0)) {
+        registered = NULL;
+    }
+    for (struct tt_registered **link = &handles; registered != NULL && *link != NULL;
+         link = &(*link)->next) {
+        if (*link == registered) {
+            *link = registered->next;
+            break;
+        }
     }
     (void)pthread_mutex_unlock(&handles_lock);
     return registered;

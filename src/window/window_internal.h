@@ -117,6 +117,7 @@ void tt_share_leave(struct tt_share *share);
 struct tt_registered {
     struct tt_window window;
     struct ncclComm *comm; // for comparing; gone before the window after an abort
+    int nranks;
     struct tt_windows *windows;
     struct tt_registered *next; // in the process's list of handles
     int flags;
@@ -249,10 +250,13 @@ bool tt_windows_upload(struct tt_windows *windows, void *device, const void *hos
 // Handles of the process.
 void tt_handles_add(struct tt_registered *registered);
 void tt_handles_remove(struct tt_registered *registered);
-struct tt_registered *tt_handles_find(ncclWindow_t handle);
 // All windows of one rank's communicator, oldest first; resource windows too. *list_out is freed
 // with free(). Returns how many, -1: no memory.
 int tt_handles_of(const struct tt_windows *windows, struct tt_registered ***list_out);
+// What is known of a window, as it is now; false: there is none with this handle.
+bool tt_handles_read(ncclWindow_t handle, struct tt_registered *out);
+// Takes a user's window of `comm` out of the list, for its end; NULL: it has none with this handle.
+struct tt_registered *tt_handles_take(ncclWindow_t handle, const struct ncclComm *comm);
 
 // ---- Device communicators (device_comm.c)
 // ----------------------------------------------------------------------------------

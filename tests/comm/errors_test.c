@@ -128,6 +128,12 @@ static void configs(void)
     CONFIG(ncclSuccess, "", (void)c);
     CONFIG(ncclInvalidArgument, "config->magic is 0", c.magic = 0);
     CONFIG(ncclInvalidArgument, "config->size is 0", c.size = 0);
+    CONFIG(ncclInvalidArgument, "config->size is 18446744073709551615, must be", c.size = SIZE_MAX);
+    CONFIG(ncclInvalidArgument, "config->version is 0, must be", c.version = 0);
+    CONFIG(ncclInvalidArgument, "config->version is 99999", c.version = 99999);
+    CONFIG(ncclInvalidUsage, "config->netName is \"IB\"", c.netName = "IB");
+    CONFIG(ncclInvalidUsage, "it has: Socket", c.netName = "");
+    CONFIG(ncclSuccess, "", c.netName = "socket");
     CONFIG(ncclInvalidArgument, "config->blocking is 2, must be 0 to 1", c.blocking = 2);
     CONFIG(ncclInvalidArgument, "config->cgaClusterSize is -1", c.cgaClusterSize = -1);
     CONFIG(ncclInvalidArgument, "config->cgaClusterSize is 9, must be 0 to 8",

@@ -124,11 +124,10 @@ static bool fail_nth(int n)
 
 static void faults(void)
 {
-    ncclComm_t comm = NULL;
-    ncclUniqueId id;
-    EXPECT_OK(ncclGetUniqueId(&id)); // first uses are over
-    EXPECT_OK(ncclCommInitRank(&comm, 1, id, 0));
-    EXPECT_OK(ncclCommDestroy(comm));
+    ncclComm_t comm[2] = {NULL, NULL};
+    EXPECT_OK(ncclCommInitAll(comm, 2, NULL)); // first uses are over
+    EXPECT_OK(ncclCommDestroy(comm[0]));
+    EXPECT_OK(ncclCommDestroy(comm[1]));
     poll(NULL, 0, 200);
     int descriptors = count_descriptors(), n = 1;
     while (n < MOST && fail_nth(n) && expect_failures() == 0) {

@@ -4,10 +4,11 @@
 // Memory that was given out but not touched yet is counted as taken, exactly for this process:
 // what was given out minus the pages that its memfds hold. Nothing is touched before the host is
 // known to have it, so that a program that asks for too much gets an error and not the kernel's
-// out-of-memory killer. VGPU_OVERCOMMIT=1 counts touched pages only. SPDX-License-Identifier: Apache-2.0
+// out-of-memory killer. With VGPU_OVERCOMMIT=1 only the device's size counts. SPDX-License-Identifier: Apache-2.0
 #include "backing.h"
 #include "error.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,6 +136,15 @@ static size_t user_cap(void)
     return (size_t)value << shift;
 }
 
+static pthread_once_t overcommit_once = PTHREAD_ONCE_INIT;
+static bool overcommit; // constant after overcommit_once
+
+static void read_overcommit(void)
+{
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): once, under overcommit_once
+    overcommit = vgpu_switch("VGPU_OVERCOMMIT", getenv("VGPU_OVERCOMMIT"));
+}
+
 // What the host can still give this process. Exact only if less than `wanted` is left: counting
 // touched pages costs a system call for every memfd.
 static size_t host_left(size_t wanted)
@@ -145,8 +155,10 @@ static size_t host_left(size_t wanted)
         margin = (size_t)1 << 30;
     }
     size_t left = host.available > margin ? host.available - margin : 0;
-    const char *overcommit = getenv("VGPU_OVERCOMMIT"); // NOLINT(concurrency-mt-unsafe)
-    if (!overcommit || strcmp(overcommit, "1") != 0) {
+    pthread_once(&overcommit_once, read_overcommit);
+    if (overcommit) {
+        left = SIZE_MAX;
+    } else {
         size_t untouched = given_out;
         if (untouched > left || left - untouched < wanted) {
             size_t touched = vgpu_backing_touched();

@@ -37,6 +37,32 @@ __thread struct vgpu_device *vgpu_running_device;
 static __thread int current_ordinal;
 static __thread bool has_context;
 
+// After fork() the child has the memory but not the threads of the pool: as with CUDA, all calls
+// that need a device fail there.
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+static bool forked; // written in a child before it has a second thread
+
+static void fail_in_child(void)
+{
+    forked = true;
+    for (int i = 0; i < device_count; i++) {
+        atomic_store(&all_devices[i].sticky_error, cudaSuccess);
+        vgpu_device_fail(&all_devices[i], cudaErrorInitializationError);
+    }
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, fail_in_child);
+}
+
+static cudaError_t fail_forked(void)
+{
+    return vgpu_fail(cudaErrorInitializationError,
+                     "this process was forked from one that had used CUDA, which does not go on in "
+                     "a child: fork before the first CUDA call, or exec a new program");
+}
+
 static void make_devices(void)
 {
     const struct vgpu_machine *machine = vgpu_machine();
@@ -89,7 +115,11 @@ cudaError_t vgpu_device_ready(const struct vgpu_device *device)
                          "CUDA_VISIBLE_DEVICES may hide devices)",
                          vgpu_machine()->name);
     }
+    pthread_once(&fork_once, watch_forks);
     cudaError_t sticky = (cudaError_t)atomic_load(&device->sticky_error);
+    if (forked) {
+        return fail_forked();
+    }
     if (sticky != cudaSuccess) {
         return vgpu_fail(sticky, "device %d has failed before (%s); cudaDeviceReset clears it",
                          device->ordinal, cudaGetErrorName(sticky));
@@ -242,6 +272,9 @@ cudaError_t cudaDeviceReset(void)
     struct vgpu_device *device = vgpu_current_device();
     if (!device) {
         return vgpu_device_ready(NULL);
+    }
+    if (forked) {
+        return fail_forked();
     }
     (void)vgpu_device_wait(device); // a failed device's work ends with its error: cleared below
     vgpu_symbols_forget(device->ordinal);

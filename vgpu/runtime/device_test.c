@@ -218,16 +218,58 @@ static void other_machines(void)
     EXPECT_EQ(run_with("a100", "hgx-a100", NULL), 0);
 }
 
+// As with CUDA: in a forked child of a process that has used it nothing works, and nothing hangs.
+static void children_of_fork_cannot_go_on(void)
+{
+    void *memory = NULL;
+    EXPECT_CUDA(cudaMalloc(&memory, 4096));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    pid_t child = fork();
+    if (child == 0) {
+        void *more = NULL;
+        bool right = cudaMalloc(&more, 4096) == cudaErrorInitializationError &&
+                     cudaMemset(memory, 0, 4096) == cudaErrorInitializationError &&
+                     cudaDeviceSynchronize() == cudaErrorInitializationError &&
+                     cudaDeviceReset() == cudaErrorInitializationError &&
+                     cudaSetDevice(1) == cudaErrorInitializationError;
+        _exit(right ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_CUDA(cudaMemset(memory, 0, 4096));
+    EXPECT_CUDA(cudaFree(memory));
+}
+
+// A sparse allocation that no host here could fill.
+static int child_sparse(void)
+{
+    char *memory = NULL;
+    const size_t bytes = (size_t)72 << 30;
+    EXPECT_CUDA(cudaMalloc((void **)&memory, bytes));
+    EXPECT_CUDA(cudaMemset(memory, 1, 8));
+    EXPECT_CUDA(cudaMemset(memory + bytes - 8, 2, 8));
+    char last = 0;
+    EXPECT_CUDA(cudaMemcpy(&last, memory + bytes - 1, 1, cudaMemcpyDeviceToHost));
+    EXPECT_EQ(last, 2);
+    EXPECT_CUDA(cudaFree(memory));
+    return expect_result();
+}
+
+static void memory_may_be_sparse(void)
+{
+    EXPECT_EQ(setenv("VGPU_OVERCOMMIT", "1", 1), 0);
+    EXPECT_EQ(run_with("sparse", "dgx-h100", NULL), 0);
+    EXPECT_EQ(unsetenv("VGPU_OVERCOMMIT"), 0);
+}
+
 static int run_child(const char *name)
 {
     static const struct {
         const char *name;
         int (*function)(void);
-    } children[] = {{"none", child_none},
-                    {"unknown", child_unknown},
-                    {"visible", child_visible},
-                    {"pcie", child_pcie},
-                    {"a100", child_a100}};
+    } children[] = {{"none", child_none}, {"unknown", child_unknown}, {"visible", child_visible},
+                    {"pcie", child_pcie}, {"a100", child_a100},       {"sparse", child_sparse}};
     for (size_t i = 0; i < sizeof(children) / sizeof(children[0]); i++) {
         if (strcmp(children[i].name, name) == 0) {
             return children[i].function();
@@ -248,5 +290,7 @@ int main(int argc, char **argv)
     RUN(peers);
     RUN(limits);
     RUN(other_machines);
+    RUN(memory_may_be_sparse);
+    RUN(children_of_fork_cannot_go_on);
     return expect_result();
 }

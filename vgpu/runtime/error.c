@@ -1,6 +1,6 @@
 // The calling thread's last error and its text; what goes to stderr.
 //
-// VGPU_LOG=1 (or any word but 0, off, none) prints every failed call. Sticky errors live in the
+// VGPU_LOG=1 prints every failed call. Sticky errors live in the
 // devices; they are given to every thread whose current device failed.
 // SPDX-License-Identifier: Apache-2.0
 #include "error.h"
@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 enum { TEXT_BYTES = 512, LINE_BYTES = 1024 };
@@ -30,9 +29,8 @@ static bool log_failures; // constant after log_once
 
 static void read_log_setting(void)
 {
-    const char *value = getenv("VGPU_LOG"); // NOLINT(concurrency-mt-unsafe): once, under log_once
-    log_failures = value && *value && strcmp(value, "0") != 0 && strcasecmp(value, "off") != 0 &&
-                   strcasecmp(value, "none") != 0;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): once, under log_once
+    log_failures = vgpu_switch("VGPU_LOG", getenv("VGPU_LOG"));
 }
 
 static void write_line(const char *format, va_list arguments)
@@ -56,6 +54,15 @@ void vgpu_say(const char *format, ...)
     va_start(arguments, format);
     write_line(format, arguments);
     va_end(arguments);
+}
+
+bool vgpu_switch(const char *name, const char *value)
+{
+    bool on = value && strcmp(value, "1") == 0;
+    if (value && *value && !on && strcmp(value, "0") != 0) {
+        vgpu_say("%s is \"%s\"; it must be 0 or 1: taken for 0", name, value);
+    }
+    return on;
 }
 
 cudaError_t(vgpu_fail)(cudaError_t error, const char *format, ...)

@@ -6,6 +6,7 @@
 #include "driver_types.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 
 // Records `error` as the calling thread's last error (cudaGetLastError), stores the text for
 // vgpu_last_error_text and prints it where VGPU_LOG asks for it; returns `error`. Text: what was
@@ -25,6 +26,10 @@ cudaError_t vgpu_last_error_exchange(cudaError_t error);
 // Writes one line to stderr, whatever VGPU_LOG says: for what the user must see and no return value
 // can carry. One write, so lines of several threads stay whole.
 void vgpu_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// Whether a switch of the environment is on: `value` is what it holds. Not 0 and not 1: says so,
+// and it is off.
+bool vgpu_switch(const char *name, const char *value);
 
 // Sets the device's sticky error unless it already has one. Device: by ordinal's structure.
 struct vgpu_device;

@@ -440,15 +440,14 @@ void vgpu_push_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t s
     pushed[pushed_count++] = (struct pushed){{grid, block, shared_bytes, false}, stream};
 }
 
-bool vgpu_launch_pending(void)
-{
-    return pushed_count > 0 && !vgpu_in_kernel();
-}
-
 void vgpu_launch_pushed(const void *function, void **arguments)
 {
     if (pushed_count == 0) {
-        (void)vgpu_fail(cudaErrorMissingConfiguration, "a kernel was called without <<<>>>");
+        const struct vgpu_kernel_entry *entry = vgpu_kernel_find(function);
+        (void)vgpu_fail(cudaErrorMissingConfiguration,
+                        "kernel %s was called without a launch: write %s<<<grid, block>>>(...)",
+                        entry ? entry->kernel->name : "?", entry ? entry->kernel->name : "it");
+        vgpu_say("%s", vgpu_last_error_text()); // nvcc does not even compile it
         return;
     }
     struct pushed pushed = pushed_launches()[--pushed_count];

@@ -164,13 +164,13 @@ static void arguments_are_copied(void)
     vgpu_register_kernel(&receives);
     vgpu_register_kernel(&receives);
     vgpu_push_launch((dim3){1, 1, 1}, (dim3){1, 1, 1}, 0, 0);
-    EXPECT(vgpu_launch_pending());
     vgpu_launch_pushed(&receives, arguments);
     small = 0;
     number = 0;
     memset(&odd, 0, sizeof(odd));
-    EXPECT(!vgpu_launch_pending());
     EXPECT_CUDA(cudaGetLastError());
+    vgpu_launch_pushed(&receives, arguments); // nothing is pushed any more
+    EXPECT_EQ(cudaGetLastError(), cudaErrorMissingConfiguration);
     EXPECT_CUDA(cudaDeviceSynchronize());
     EXPECT_EQ(received.small, -7);
     EXPECT(received.number == 2.5);
@@ -186,7 +186,6 @@ static void pushed_launches_nest_and_report(void)
     vgpu_push_launch((dim3){1, 1, 1}, (dim3){2, 1, 1}, 0, 0);
     vgpu_push_launch((dim3){1, 1, 1}, (dim3){40, 1, 1}, 0, 0);
     vgpu_launch_pushed(&adds_one, arguments);
-    EXPECT(vgpu_launch_pending());
     vgpu_launch_pushed(&adds_one, arguments);
     vgpu_push_launch((dim3){1, 1, 1}, (dim3){4000, 1, 1}, 0, 0);
     vgpu_launch_pushed(&adds_one, arguments);

@@ -239,6 +239,28 @@ static int make_each(const struct driver *driver)
     return status;
 }
 
+// Whether two names lead to one file.
+static bool is_same_file(const char *left, const char *right)
+{
+    struct stat a, b;
+    return stat(left, &a) == 0 && stat(right, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+// Nothing is written over what it is made from.
+static bool output_is_free(const struct options *options)
+{
+    for (int i = 0; options->output && i < options->item_count; i++) {
+        const struct link_item *item = &options->item[i];
+        if (item->is_input && is_same_file(item->text, options->output)) {
+            fprintf(stderr, "tutticc: error: the output '%s' is the input '%s'\n", options->output,
+                    item->text);
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool readable(const struct options *options)
 {
     for (int i = 0; i < options->item_count; i++) {
@@ -261,7 +283,7 @@ int driver_run(const struct options *options)
     driver.fits = chosen >= 0;
     driver.target = driver.fits ? chosen : targets_highest(&options->targets);
     int status = 1;
-    if (!readable(options)) {
+    if (!readable(options) || !output_is_free(options)) {
         status = 1;
     } else if (options->phase == PHASE_LINK || options->phase == PHASE_LIBRARY) {
         status = make_whole(&driver);

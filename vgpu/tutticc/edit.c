@@ -99,8 +99,10 @@ void append_flat(struct text *out, const struct source *source, size_t begin, si
     }
 }
 
-// What a deleted range leaves behind.
-static void append_lines(struct text *out, const struct source *source, size_t begin, size_t end)
+// What a deleted range leaves behind: what is after it keeps its place. *drift is how far to the
+// right the text has come by what was inserted; blanks for deleted text take it back.
+static void append_lines(struct text *out, const struct source *source, size_t begin, size_t end,
+                         size_t *drift)
 {
     int d = first_directive(source, begin);
     for (size_t i = begin; i < end;) {
@@ -112,6 +114,11 @@ static void append_lines(struct text *out, const struct source *source, size_t b
         }
         if (source->text[i] == '\n') {
             text_add(out, "\n");
+            *drift = 0;
+        } else if (*drift > 0) {
+            --*drift;
+        } else {
+            text_add(out, " ");
         }
         i++;
     }
@@ -171,28 +178,101 @@ static void render_flat(const struct edits *edits, const struct source *source, 
     }
 }
 
-void edit_apply(struct edits *edits, const struct source *source, struct text *out)
+static bool is_blank_line(const struct source *source, size_t at)
+{
+    while (at < source->length && (source->text[at] == ' ' || source->text[at] == '\t')) {
+        at++;
+    }
+    return at == source->length || source->text[at] == '\n';
+}
+
+// Where the last text was put back: places are looked for in order.
+struct cursor {
+    const char *fallback; // the file where no marker names one
+    struct place place;
+    size_t at;
+    bool known;
+};
+
+static void move_cursor(struct cursor *cursor, const struct source *source, size_t at)
+{
+    int d = first_directive(source, cursor->at);
+    bool directives = d < source->directive_count && source->directive[d].offset < at;
+    if (!cursor->known || directives) {
+        free(cursor->place.file);
+        cursor->place = source_place(source, at, cursor->fallback);
+        cursor->known = true;
+    } else {
+        for (size_t i = cursor->at; i < at; i++) {
+            cursor->place.line += source->text[i] == '\n';
+        }
+    }
+    cursor->at = at;
+}
+
+// Lets what stands at `at` follow at its column, which inserted text has moved, so that the
+// compiler's messages point at it. Very long lines are nobody's: they stay as they are.
+static void resume_place(struct text *out, const struct source *source, size_t at,
+                         struct cursor *cursor)
+{
+    enum { LONGEST = 2000 };
+    size_t column = 0;
+    while (column < LONGEST && column < at && source->text[at - column - 1] != '\n') {
+        column++;
+    }
+    if (column == LONGEST) {
+        return;
+    }
+    move_cursor(cursor, source, at);
+    if (!cursor->place.system) {
+        text_printf(out, "\n# %d ", cursor->place.line);
+        text_add_literal(out, cursor->place.file, strlen(cursor->place.file));
+        text_printf(out, "\n%*s", (int)column, "");
+    }
+}
+
+// One change; *drift as for append_lines.
+static void apply_one(const struct edits *edits, const struct edit *edit,
+                      const struct source *source, struct text *out, size_t *drift)
+{
+    size_t before = out->length;
+    if (edit->insert) {
+        text_add(out, edit->insert);
+    }
+    if (edit->moved_begin < edit->moved_end) {
+        render_flat(edits, source, edit->moved_begin, edit->moved_end, out);
+    }
+    *drift += out->length - before;
+    append_lines(out, source, edit->begin, edit->end, drift);
+}
+
+void edit_apply(struct edits *edits, const struct source *source, const char *file,
+                struct text *out)
 {
     if (edits->count > 0) {
         qsort(edits->item, (size_t)edits->count, sizeof(*edits->item), compare);
     }
-    size_t at = 0;
-    for (int i = 0; i < edits->count; i++) {
-        const struct edit *edit = &edits->item[i];
-        if (edit->begin < at) {
+    size_t at = 0, drift = 0;
+    struct cursor cursor = {.fallback = file};
+    for (int i = 0; i <= edits->count; i++) {
+        size_t next = i < edits->count ? edits->item[i].begin : source->length;
+        if (next < at) {
             continue; // inside a deleted or moved range
         }
-        text_append(out, source->text + at, edit->begin - at);
-        if (edit->insert) {
-            text_add(out, edit->insert);
+        if (at < next && drift > 0) {
+            if (!is_blank_line(source, at)) {
+                resume_place(out, source, at, &cursor);
+            }
+            drift = 0;
         }
-        if (edit->moved_begin < edit->moved_end) {
-            render_flat(edits, source, edit->moved_begin, edit->moved_end, out);
+        text_append(out, source->text + at, next - at);
+        at = next;
+        if (i < edits->count) {
+            apply_one(edits, &edits->item[i], source, out, &drift);
+            at = edits->item[i].end;
         }
-        append_lines(out, source, edit->begin, edit->end);
-        at = edit->end;
     }
-    text_append(out, source->text + at, source->length - at);
+    free(cursor.place.file);
 }
 
 void edit_free(struct edits *edits)

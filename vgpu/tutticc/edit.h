@@ -1,8 +1,8 @@
 // Changes to a text: what to insert, delete and move, collected in any order and applied at the
 // end.
 //
-// Lines are kept: a deleted or moved range leaves its newlines and line markers behind, and
-// inserted text has none.
+// Places are kept: a deleted or moved range leaves its newlines and line markers behind, and
+// in the user's own files what follows inserted text is put back at its line and column.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TUTTICC_EDIT_H
 #define TUTTICC_EDIT_H
@@ -39,8 +39,9 @@ void edit_delete_tokens(struct edits *edits, const struct source *source, int be
 void edit_replace_token(struct edits *edits, const struct source *source, int token,
                         const char *text);
 
-// Appends the changed text to `out`.
-void edit_apply(struct edits *edits, const struct source *source, struct text *out);
+// Appends the changed text to `out`. `file` names the source where no line marker does.
+void edit_apply(struct edits *edits, const struct source *source, const char *file,
+                struct text *out);
 void edit_free(struct edits *edits);
 
 // Appends [begin, end) without # lines and with spaces for newlines.

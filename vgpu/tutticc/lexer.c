@@ -170,6 +170,19 @@ static char look(const struct lexer *lexer, size_t ahead)
     return at < lexer->source->length ? lexer->source->text[at] : '\0';
 }
 
+// The bytes of a letter beyond ASCII as gcc -E writes it: \u and 4 or \U and 8 digits. 0: none.
+static size_t character_name(const struct lexer *lexer)
+{
+    if (look(lexer, 0) != '\\' || (look(lexer, 1) != 'u' && look(lexer, 1) != 'U')) {
+        return 0;
+    }
+    size_t bytes = look(lexer, 1) == 'u' ? 6 : 10, i = 2;
+    while (i < bytes && isxdigit((unsigned char)look(lexer, i))) {
+        i++;
+    }
+    return i == bytes ? bytes : 0;
+}
+
 static void push_token(struct lexer *lexer, enum token_kind kind, size_t begin, enum word word)
 {
     struct source *source = lexer->source;
@@ -268,8 +281,11 @@ static void lex_word(struct lexer *lexer)
 {
     const char *text = lexer->source->text;
     size_t begin = lexer->at;
-    while (lexer->at < lexer->source->length && is_word_part(text[lexer->at])) {
-        lexer->at++;
+    for (size_t bytes = 1; bytes > 0; lexer->at += bytes) {
+        bytes = character_name(lexer);
+        if (bytes == 0 && lexer->at < lexer->source->length && is_word_part(text[lexer->at])) {
+            bytes = 1;
+        }
     }
     size_t length = lexer->at - begin;
     char next = look(lexer, 0);
@@ -346,7 +362,7 @@ static void lex_one(struct lexer *lexer)
     size_t begin = lexer->at;
     if (c == '/' && (look(lexer, 1) == '/' || look(lexer, 1) == '*')) {
         lex_comment(lexer);
-    } else if (is_word_start(c)) {
+    } else if (is_word_start(c) || character_name(lexer) > 0) {
         lex_word(lexer);
     } else if (isdigit((unsigned char)c) || (c == '.' && isdigit((unsigned char)look(lexer, 1)))) {
         lex_number(lexer);
@@ -379,8 +395,7 @@ static void pair_brackets(struct source *source)
             continue;
         }
         char wanted = c == ')' ? '(' : c == ']' ? '[' : '{';
-        // A brace may end what was left open inside it, but a parenthesis does not reach across a
-        // brace.
+        // A brace may end what was left open inside it; a parenthesis does not reach across one.
         int at = depth - 1;
         while (at >= 0 && source->text[source->token[open[at]].offset] != wanted &&
                (c == '}' || source->text[source->token[open[at]].offset] != '{')) {

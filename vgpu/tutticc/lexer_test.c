@@ -17,7 +17,8 @@ static struct source lexed(const char *text)
 static void tells_kinds_apart(void)
 {
     struct source s = lexed(
-        "int a_1 = 0x1.8p-3f + 1'000 / 2; \"s\\\"t\" 'c' '\\'' u8\"x\" L'y' R\"z(\")\" q)z\" x.5");
+        "int a_1 = 0x1.8p-3f + 1'000 / 2; \"s\\\"t\" 'c' '\\'' u8\"x\" L'y' R\"z(\")\" q)z\" x.5"
+        " n\\U000000e9l \\u00fc");
     static const struct {
         const char *spelling;
         enum token_kind kind;
@@ -37,7 +38,9 @@ static void tells_kinds_apart(void)
                     {"L'y'", TOKEN_CHARACTER},
                     {"R\"z(\")\" q)z\"", TOKEN_STRING},
                     {"x", TOKEN_WORD},
-                    {".5", TOKEN_NUMBER}};
+                    {".5", TOKEN_NUMBER},
+                    {"n\\U000000e9l", TOKEN_WORD},
+                    {"\\u00fc", TOKEN_WORD}};
     EXPECT_EQ(s.count, sizeof(EXPECTED) / sizeof(EXPECTED[0]));
     for (int i = 0; i < s.count; i++) {
         char *spelling = token_copy(&s, i);

@@ -451,7 +451,7 @@ int rewrite(const struct text *input, const struct rewrite_options *options, str
     }
     drop_pragmas(&r);
     if (r.errors == 0) {
-        edit_apply(&r.edits, &r.source, output);
+        edit_apply(&r.edits, &r.source, options->file, output);
     }
     int errors = r.errors;
     free_rewriter(&r);

@@ -103,6 +103,18 @@ int rewrite_launch(struct rewriter *r, int i)
         rewrite_error(r, i, "a launch needs at least '<<<grid, block>>>'");
         return end + 3;
     }
+    int commas = 0;
+    for (int k = find_outside(source, i + 3, end, ','); k < end;
+         k = find_outside(source, k + 1, end, ',')) {
+        commas++;
+    }
+    if (commas == 0 || commas > 3) {
+        rewrite_error(r, i,
+                      "a launch takes '<<<grid, block, shared bytes, stream>>>', of which grid "
+                      "and block are needed; here are %d",
+                      commas + 1);
+        return end + 3;
+    }
     int open = end + 3;
     if (!token_is(source, open, "(") || source->token[open].partner < 0) {
         rewrite_error(r, end, "expected '(' and the kernel's arguments after '>>>'");

@@ -5,6 +5,7 @@
 
 #include "expect.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,23 +48,110 @@ static int count_lines(const char *text)
     return lines;
 }
 
+static bool is_word_character(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+// The text with blanks only between words, and without line markers: where things stand is looked
+// at in places_stay.
+static char *plain(const char *text)
+{
+    char *out = malloc(strlen(text) + 1), *end = out;
+    if (!EXPECT(out != NULL)) {
+        exit(1);
+    }
+    while (*text) {
+        int used = 0, line = 0;
+        if (sscanf(text, "\n# %d \"%*[^\"]\"%n", &line, &used) == 1 && used > 0) {
+            text += used + 1;
+            continue;
+        }
+        size_t blanks = strspn(text, " ");
+        bool between = end > out && is_word_character(end[-1]) && is_word_character(text[blanks]);
+        if (blanks == 0 || between) {
+            *end++ = *text;
+        }
+        text += blanks == 0 ? 1 : blanks;
+    }
+    *end = '\0';
+    return out;
+}
+
 // The whole output.
 static void expect_becomes(const char *input, const char *expected)
 {
     struct result result = rewritten(input, 90);
+    char *got = plain(result.output.data ? result.output.data : ""), *wanted = plain(expected);
     EXPECT_STR(result.messages, "");
-    EXPECT_STR(result.output.data, expected);
+    EXPECT_STR(got, wanted);
+    free(wanted);
+    free(got);
     free_result(&result);
 }
 
-// A part of the output; the number of lines stays.
+// A part of the output.
 static void expect_contains_part(const char *input, const char *part)
 {
     struct result result = rewritten(input, 90);
+    char *got = plain(result.output.data ? result.output.data : ""), *wanted = plain(part);
     EXPECT_STR(result.messages, "");
-    EXPECT_CONTAINS(result.output.data ? result.output.data : "", part);
-    EXPECT_EQ(count_lines(result.output.data ? result.output.data : ""), count_lines(input));
+    EXPECT_CONTAINS(got, wanted);
+    free(wanted);
+    free(got);
     free_result(&result);
+}
+
+// Line and column of the character at `at`, by the markers of test.cu before it.
+static void find_place(const char *text, const char *at, int *line, int *column)
+{
+    *line = 1;
+    *column = 1;
+    while (text < at) {
+        int number = 0;
+        if (*column == 1 && sscanf(text, "# %d \"test.cu\"", &number) == 1) {
+            *line = number - 1;
+        }
+        *line += *text == '\n';
+        *column = *text == '\n' ? 1 : *column + 1;
+        text++;
+    }
+}
+
+// Every one of the words w1, w2, ... of the input is at its line and column in the output.
+static void expect_places(const char *input)
+{
+    struct result result = rewritten(input, 90);
+    EXPECT_STR(result.messages, "");
+    for (int i = 1; i < 10; i++) {
+        char word[8];
+        (void)snprintf(word, sizeof(word), "w%d", i);
+        const char *before = strstr(input, word);
+        const char *after = strstr(result.output.data ? result.output.data : "", word);
+        if (!before) {
+            break;
+        }
+        if (EXPECT(after != NULL)) {
+            int line = 0, column = 0, new_line = 0, new_column = 0;
+            find_place(input, before, &line, &column);
+            find_place(result.output.data, after, &new_line, &new_column);
+            EXPECT_EQ(new_line, line);
+            EXPECT_EQ(new_column, column);
+        }
+    }
+    free_result(&result);
+}
+
+static void places_stay(void)
+{
+    expect_places("__global__ void k(int, float) { w1(); }\n w2;\n");
+    expect_places("__global__ void\nk()\n{ w1();\n w2(); } w3;\n");
+    expect_places("void f() { k<<<1, w1>>>(w2, w3); w4(); }\nint w5;\n");
+    expect_places("void f() { a<<<1,\n 2>>>(w1,\n w2); w3(); }\n w4;\n");
+    expect_places("__device__ int a; int w1; __device__ void w2();\n  w3;\n");
+    expect_places("__global__ void k() { __shared__ int s[4]; s[w1] = w2; }\nint w3;\n");
+    expect_places("__global__ void k() { while (w1) { } w2(); }\nint w3;\n");
+    expect_places("# 7 \"test.cu\"\n__global__ void k() { w1(); }\n\n  w2;\n");
 }
 
 // The messages, exactly.
@@ -325,6 +413,9 @@ static void mistakes_are_named_with_their_line(void)
                     "test.cu:2: error: __global__ function 'k' must return void\n");
     expect_messages("# 30 \"u.cuh\"\n__global__ float *k() {}",
                     "u.cuh:30: error: __global__ function 'k' must return void\n");
+    expect_messages("\nvoid f() { k<<<a, b, c, d, e>>>(); }",
+                    "test.cu:2: error: a launch takes '<<<grid, block, shared bytes, stream>>>', "
+                    "of which grid and block are needed; here are 5\n");
     expect_messages(
         "__global__ int x;",
         "test.cu:1: error: __global__ must be followed by the declaration of a function\n");
@@ -439,6 +530,7 @@ int main(void)
     RUN(ordinary_code_stays);
     RUN(words_go);
     RUN(library_functions_of_devices);
+    RUN(places_stay);
     RUN(kernels_get_a_stub);
     RUN(launches_become_calls);
     RUN(shared_variables_become_references);

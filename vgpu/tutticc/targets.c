@@ -51,6 +51,16 @@ static bool read_arch(const char *text, size_t length, int *arch, char *suffix)
     return i == length && value >= 20 && value < 1000;
 }
 
+// nvcc 13's own, and older ones, which Makefiles still name.
+static bool is_known(int arch)
+{
+    bool known = arch < ALL[0];
+    for (size_t i = 0; i < ALL_COUNT; i++) {
+        known |= ALL[i] == arch;
+    }
+    return known;
+}
+
 // Reads `sm_90` or `compute_90`.
 static bool read_name(const char *text, size_t length, struct target *target)
 {
@@ -60,7 +70,8 @@ static bool read_name(const char *text, size_t length, struct target *target)
     target->ptx = length > 8 && memcmp(text, COMPUTE, 8) == 0;
     size_t skip = sm ? 3 : 8;
     return (sm || target->ptx) &&
-           read_arch(text + skip, length - skip, &target->arch, &target->suffix);
+           read_arch(text + skip, length - skip, &target->arch, &target->suffix) &&
+           is_known(target->arch);
 }
 
 static char *bad_name(const char *text, size_t length)

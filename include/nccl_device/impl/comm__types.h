@@ -53,8 +53,11 @@ struct ncclDevComm {
     bool ginContextsRailed;
     bool ginStrongLegacySignals;
 
-    uint32_t *abortFlag; // not 0 once the communicator is aborted; always set
+    // Always set. The word is 0 while the communicator works, 1 once it is aborted or has failed,
+    // NCCL_ABORT_FLAG_DEATH + r once rank r has died.
+    uint32_t *abortFlag;
 };
+enum { NCCL_ABORT_FLAG_DEATH = 2 };
 
 #ifdef __cplusplus
 static_assert(sizeof(ncclDevComm) <= 240, "ncclDevComm is passed by value to kernels");

@@ -170,6 +170,14 @@ ncclLsaBarrierSession_internal<Coop>::waitWord(uint32_t *word, uint32_t target,
     uint32_t steps = 0;
     while ((int32_t)(announced.load(order) - target) < 0) {
         if (nccl::utility::testAbort(comm.abortFlag, steps)) {
+#if NCCL_DEVICE_CHECKED
+            uint32_t flag = *comm.abortFlag;
+            if (flag >= (uint32_t)NCCL_ABORT_FLAG_DEATH) {
+                vgpu_fault(cudaErrorLaunchFailure,
+                           "rank %u died while rank %d waited in LSA barrier %d",
+                           flag - (uint32_t)NCCL_ABORT_FLAG_DEATH, comm.rank, index);
+            }
+#endif
             return true;
         }
         if (withTimeout && (int64_t)((uint64_t)clock64() - deadline) >= 0) {

@@ -24,26 +24,76 @@ static bool has_ended(const struct tt_board *board)
             atomic_load_explicit(board->abort_flag, memory_order_acquire) != 0);
 }
 
-static void report_late(const struct tt_meeting *meeting, int late_rank, const char *what,
-                        uint64_t waited_ns)
+// A word that each rank writes into its line on this rank's board, once it has got so far.
+struct step {
+    size_t offset; // in struct tt_board_line
+    const char *name;
+};
+static const struct step enter_step = {offsetof(struct tt_board_line, entered), "enter"};
+static const struct step leave_step = {offsetof(struct tt_board_line, left), "finish"};
+
+static bool has_come(const struct tt_meeting *meeting, int writer, const struct step *step)
 {
-    const char *comm_name = meeting->board->comm_name;
-    tt_log(TT_LOG_WARN, TT_LOG_COLL,
-           "rank %d: %s #%" PRIu64 " on %s waits %" PRIu64 " s for rank %d to %s", meeting->rank,
-           meeting->name, meeting->number, comm_name == NULL ? "?" : comm_name,
-           waited_ns / 1000000000, late_rank, what);
+    char *line = (char *)tt_board_line(meeting->board, meeting->rank, writer);
+    const _Atomic uint64_t *word = (const _Atomic uint64_t *)(void *)(line + step->offset);
+    // A2: pairs with R1 and R2 (the writer's release stores).
+    return atomic_load_explicit(word, memory_order_acquire) >= meeting->number;
 }
 
-// Waits until *word, written by rank `writer`, has reached the meeting's number. False: the
+// One line that names all ranks that are late.
+static void report_late(const struct tt_meeting *meeting, const struct step *step,
+                        uint64_t waited_ns)
+{
+    char ranks[200] = "";
+    size_t used = 0;
+    int count = 0;
+    for (int peer = 0; peer < meeting->nranks; peer++) {
+        if (has_come(meeting, peer, step)) {
+            continue;
+        }
+        if (used + 16 < sizeof ranks) {
+            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d",
+                                     count > 0 ? ", " : "", peer);
+        }
+        count++;
+    }
+    const char *comm_name = meeting->board->comm_name;
+    tt_say("rank %d: %s #%" PRIu64 " on %s: waiting for %d of %d to %s: %s, for %" PRIu64
+           " s so far",
+           meeting->rank, meeting->name, meeting->number, comm_name == NULL ? "?" : comm_name,
+           count, meeting->nranks, step->name, ranks, waited_ns / 1000000000);
+}
+
+// Whether `writer` will never come: it has left. Its last words are visible then.
+static bool will_never_come(const struct tt_meeting *meeting, int writer, const struct step *step)
+{
+    const struct tt_board *board = meeting->board;
+    if (board->has_left == NULL ||
+        atomic_load_explicit(&board->has_left[writer], memory_order_acquire) == 0 ||
+        has_come(meeting, writer, step)) {
+        return false;
+    }
+    int none = ncclSuccess;
+    if (atomic_compare_exchange_strong(board->async_error, &none, ncclRemoteError)) {
+        char text[320];
+        (void)snprintf(text, sizeof text,
+                       "rank %d: %s #%" PRIu64 " on %s: rank %d has destroyed the communicator and "
+                       "will never %s it",
+                       meeting->rank, meeting->name, meeting->number,
+                       board->comm_name == NULL ? "?" : board->comm_name, writer, step->name);
+        (void)tt_fail(ncclRemoteError, "%s", text);
+        tt_say("%s; end the communicator with ncclCommAbort", text);
+    }
+    return true;
+}
+
+// Waits until rank `writer` has made the step of this meeting. False: it never will, or the
 // communicator has ended before.
-static bool wait_for(const struct tt_meeting *meeting, const _Atomic uint64_t *word, int writer,
-                     const char *what)
+static bool wait_for(const struct tt_meeting *meeting, int writer, const struct step *step)
 {
     uint64_t start_ns = 0, next_report_ns = late_ns;
-    // A2: pairs with R1 and R2 (the writer's release stores).
-    for (unsigned look = 1; atomic_load_explicit(word, memory_order_acquire) < meeting->number;
-         look++) {
-        if (has_ended(meeting->board)) {
+    for (unsigned look = 1; !has_come(meeting, writer, step); look++) {
+        if (has_ended(meeting->board) || will_never_come(meeting, writer, step)) {
             return false;
         }
         vgpu_yield();
@@ -53,7 +103,7 @@ static bool wait_for(const struct tt_meeting *meeting, const _Atomic uint64_t *w
         uint64_t now_ns = tt_now_ns();
         start_ns = start_ns == 0 ? now_ns : start_ns;
         if (now_ns - start_ns >= next_report_ns) {
-            report_late(meeting, writer, what, now_ns - start_ns);
+            report_late(meeting, step, now_ns - start_ns);
             next_report_ns *= 2;
         }
     }
@@ -84,8 +134,7 @@ bool tt_meeting_enter(const struct tt_meeting *meeting, const struct tt_claim *c
         }
     }
     for (int peer = 0; peer < meeting->nranks; peer++) {
-        if (!wait_for(meeting, &tt_board_line(board, meeting->rank, peer)->entered, peer,
-                      "enter")) {
+        if (!wait_for(meeting, peer, &enter_step)) {
             return false;
         }
     }
@@ -159,8 +208,7 @@ void tt_meeting_leave(const struct tt_meeting *meeting, unsigned block_count, bo
                               memory_order_release);
     }
     for (int peer = 0; peer < meeting->nranks && !failed; peer++) {
-        failed =
-            !wait_for(meeting, &tt_board_line(board, meeting->rank, peer)->left, peer, "finish");
+        failed = !wait_for(meeting, peer, &leave_step);
     }
     atomic_store_explicit(&local->next_token, 0, memory_order_relaxed);
     atomic_store_explicit(&local->blocks_done, 0, memory_order_relaxed);

@@ -71,11 +71,9 @@ void vgpu_register_kernel(const struct vgpu_kernel *kernel);
 // `<<<grid, block, shared, stream>>>`: remembers a launch for the calling thread. The stub that is
 // called next takes it.
 void vgpu_push_launch(dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream);
-// Whether the calling host thread has a pushed launch that no stub has taken yet. Always false
-// inside a kernel.
-bool vgpu_launch_pending(void);
 // Takes the pushed launch and enqueues it; arguments[i] points to parameter i and is copied before
-// return. Errors go to cudaGetLastError, as with `<<<>>>`.
+// return. Errors go to cudaGetLastError, as with `<<<>>>`; without a pushed launch:
+// cudaErrorMissingConfiguration.
 void vgpu_launch_pushed(const void *function, void **arguments);
 
 // ---- Variables of a device

@@ -1,0 +1,165 @@
+// Unique ids: used again, never used, wrong, replaced by a fixed address.
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/bootstrap.h"
+
+#include "base/log.h"
+#include "base/wait.h"
+#include "bootstrap/wire.h"
+
+#include "expect.h"
+#include "ranks.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static double now_s(void)
+{
+    return (double)tt_now_ns() / 1e9;
+}
+
+// Rank 0 makes an id and all get it.
+static ncclUniqueId share_id(int rank)
+{
+    ncclUniqueId id;
+    memset(&id, 0, sizeof id);
+    if (rank == 0) {
+        EXPECT_OK(tt_bootstrap_make_id(&id));
+    }
+    ranks_broadcast(&id, sizeof id);
+    return id;
+}
+
+static void use_id_again(int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    struct tt_bootstrap *b = NULL;
+    EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
+    ranks_barrier();
+    struct tt_bootstrap *second = NULL;
+    EXPECT_EQ(tt_bootstrap_join(&id, rank, size, NULL, &second), ncclInvalidUsage); // while it runs
+    EXPECT_CONTAINS(tt_last_error(), "already used");
+    ranks_barrier();
+    tt_bootstrap_leave(b);
+    ranks_barrier();
+    double start = now_s();
+    struct tt_bootstrap *again = NULL;
+    EXPECT(tt_bootstrap_join(&id, rank, size, NULL, &again) != ncclSuccess); // and afterwards
+    EXPECT(now_s() - start < 3);
+    EXPECT_CONTAINS(tt_last_error(), "already used");
+}
+
+static void used_id(void)
+{
+    run_thread_ranks(2, use_id_again, 30);
+    run_ranks(2, use_id_again, 30);
+}
+
+static int count_entries(const char *folder)
+{
+    int count = 0;
+    DIR *directory = opendir(folder);
+    while (directory != NULL && readdir(directory) != NULL) {
+        count++;
+    }
+    closedir(directory);
+    return count;
+}
+
+// Ids that nobody uses cost no descriptor and no thread, and the one in between still works.
+static void unused_ids(void)
+{
+    ncclUniqueId id, unused;
+    struct tt_bootstrap *b = NULL;
+    EXPECT_OK(tt_bootstrap_make_id(&id));
+    int descriptors = count_entries("/proc/self/fd"), tasks = count_entries("/proc/self/task");
+    for (int i = 0; i < 3000; i++) {
+        EXPECT_OK(tt_bootstrap_make_id(&unused));
+    }
+    EXPECT_EQ(count_entries("/proc/self/fd"), descriptors);
+    EXPECT_EQ(count_entries("/proc/self/task"), tasks);
+    EXPECT_OK(tt_bootstrap_join(&id, 0, 1, NULL, &b));
+    tt_bootstrap_leave(b);
+}
+
+static void bad_ids(void)
+{
+    ncclUniqueId id;
+    struct tt_bootstrap *b = NULL;
+    memset(&id, 0, sizeof id);
+    EXPECT_EQ(tt_bootstrap_join(&id, 0, 1, NULL, &b), ncclInvalidArgument);
+    memset(&id, 0x5a, sizeof id);
+    EXPECT_EQ(tt_bootstrap_join(&id, 0, 1, NULL, &b), ncclInvalidArgument);
+    tt_bootstrap_denounce(&id, 3, 2, ""); // of no use, no harm
+    EXPECT(b == NULL);
+}
+
+// ---- A fixed address instead of an id
+
+static void meet_at_address(int rank, int size)
+{
+    for (int round = 0; round < 10; round++) { // one communicator after the other
+        ncclUniqueId id;
+        struct tt_bootstrap *b = NULL;
+        EXPECT_OK(tt_bootstrap_make_id(&id));
+        if (!EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b))) {
+            EXPECT_STR(tt_last_error(), "");
+            return;
+        }
+        int all[4] = {0};
+        all[rank] = 10 * round + rank;
+        EXPECT_OK(tt_bootstrap_allgather(b, all, sizeof all[0]));
+        for (int r = 0; r < size; r++) {
+            EXPECT_EQ(all[r], 10 * round + r);
+        }
+        tt_bootstrap_leave(b);
+    }
+}
+
+static void refuse_address(int rank, int size)
+{
+    ncclUniqueId id;
+    (void)rank;
+    (void)size;
+    EXPECT(tt_bootstrap_make_id(&id) != ncclSuccess);
+    EXPECT_CONTAINS(tt_last_error(), getenv("TUTTI_TEST_EXPECTED"));
+}
+
+static void refused_address(const char *address, const char *text)
+{
+    setenv("NCCL_COMM_ID", address, 1);
+    setenv("TUTTI_TEST_EXPECTED", text, 1);
+    run_ranks(1, refuse_address, 20);
+}
+
+static void fixed_address(void)
+{
+    char address[64];
+    snprintf(address, sizeof address, "127.0.0.1:%d", 20000 + (int)getpid() % 10000);
+    setenv("NCCL_COMM_ID", address, 1);
+    setenv("TUTTI_SECRET", "a secret of this test", 1);
+    run_ranks(4, meet_at_address, 60);
+    snprintf(address, sizeof address, "[::1]:%d", 20000 + (int)getpid() % 10000);
+    setenv("NCCL_COMM_ID", address, 1);
+    run_ranks(2, meet_at_address, 60);
+    unsetenv("TUTTI_SECRET");
+    refused_address("10.1.2.3:4000", "needs TUTTI_SECRET");
+    refused_address("[fe80::1]:4000", "needs TUTTI_SECRET");
+    refused_address("127.0.0.1", "must be address:port");
+    refused_address("127.0.0.1:99999", "must be address:port");
+    refused_address("127.0.0.1:12x", "must be address:port");
+    refused_address("nowhere:4000", "no numeric address");
+    refused_address("[127.0.0.1]:4000", "no numeric address");
+    unsetenv("NCCL_COMM_ID");
+}
+
+int main(void)
+{
+    RUN(used_id);
+    RUN(unused_ids);
+    RUN(bad_ids);
+    RUN(fixed_address);
+    return expect_result();
+}

@@ -1,0 +1,359 @@
+// How calls and operations end that others leave alone: communicators aborted or destroyed under
+// them, peers that leave, fail or die, handles that a fork inherits. Nobody asks in between: what
+// waits must end by itself, with the right error.
+// SPDX-License-Identifier: Apache-2.0
+#include <nccl.h>
+#include <nccl_device.h>
+#include <tutti.h>
+
+#include "expect.h"
+#include "ranks.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <vgpu/device_runtime.h>
+#include <vgpu/native.h>
+
+enum { BYTES = 1 << 20 };
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static ncclUniqueId share_id(int rank)
+{
+    ncclUniqueId id;
+    memset(&id, 0, sizeof id);
+    if (rank == 0) {
+        EXPECT_OK(ncclGetUniqueId(&id));
+    }
+    ranks_broadcast(&id, sizeof id);
+    return id;
+}
+
+static ncclComm_t make_alone(void)
+{
+    ncclComm_t comm = NULL;
+    ncclUniqueId id;
+    EXPECT_OK(ncclGetUniqueId(&id));
+    EXPECT_OK(ncclCommInitRank(&comm, 1, id, 0));
+    return comm;
+}
+
+// ---- Aborts against calls of another thread -----------------------------------------------------
+
+struct busy {
+    ncclComm_t comm;
+    void *memory;
+    ncclResult_t last;
+};
+
+static void *call_until_refused(void *argument)
+{
+    struct busy *busy = argument;
+    busy->last = ncclSuccess;
+    while (busy->last == ncclSuccess) {
+        ncclWindow_t window = NULL;
+        void *pointer = NULL;
+        ncclDevComm_t device_comm;
+        ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+        ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
+        needs.lsaBarrierCount = 2;
+        (void)ncclGroupStart();
+        (void)ncclCommWindowRegister(busy->comm, busy->memory, 4096, &window, 0);
+        busy->last = ncclGroupEnd();
+        (void)ncclWinGetUserPtr(busy->comm, window, &pointer);
+        (void)ncclGetLsaDevicePointer(window, 0, 0, &pointer);
+        (void)ncclCommQueryProperties(busy->comm, &properties);
+        if (ncclDevCommCreate(busy->comm, &needs, &device_comm) == ncclSuccess) {
+            (void)ncclDevCommDestroy(busy->comm, &device_comm);
+        }
+        (void)tuttiAllReduceRMSNorm(busy->memory, busy->memory, 2, 16, NULL, ncclFloat, busy->comm,
+                                    NULL);
+        if (window != NULL) {
+            (void)ncclCommWindowDeregister(busy->comm, window);
+        }
+    }
+    return NULL;
+}
+
+static void abort_against_calls(void)
+{
+    for (int round = 0; round < 20; round++) {
+        struct busy busy = {.comm = make_alone()};
+        pthread_t thread;
+        EXPECT_OK(ncclMemAlloc(&busy.memory, BYTES));
+        EXPECT_EQ(pthread_create(&thread, NULL, call_until_refused, &busy), 0);
+        usleep(500 + (unsigned)round * 311);
+        EXPECT_OK(ncclCommAbort(busy.comm));
+        pthread_join(thread, NULL);
+        EXPECT(busy.last != ncclSuccess);
+        EXPECT_CUDA(cudaDeviceSynchronize());
+        EXPECT_OK(ncclMemFree(busy.memory));
+    }
+}
+
+static void *ask_until_refused(void *comm)
+{
+    int answer;
+    ncclResult_t state, result = ncclSuccess;
+    while (result == ncclSuccess) {
+        result = ncclCommCount(comm, &answer);
+        (void)ncclCommGetAsyncError(comm, &state);
+    }
+    return (void *)(intptr_t)result;
+}
+
+// Questions of another thread do not keep a communicator from being destroyed.
+static void destroy_against_questions(void)
+{
+    for (int round = 0; round < 20; round++) {
+        ncclComm_t comm = make_alone();
+        pthread_t thread;
+        void *result = NULL;
+        EXPECT_EQ(pthread_create(&thread, NULL, ask_until_refused, comm), 0);
+        usleep(500 + (unsigned)round * 97);
+        EXPECT_OK(ncclCommDestroy(comm));
+        pthread_join(thread, &result);
+        EXPECT_EQ((intptr_t)result, ncclInvalidArgument);
+    }
+}
+
+// ---- Ends inside the caller's own open group ----------------------------------------------------
+
+static void abort_in_group(void)
+{
+    for (int blocking = 0; blocking < 2; blocking++) {
+        ncclComm_t comm = NULL, other = NULL;
+        ncclUniqueId id, other_id;
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = blocking;
+        EXPECT_OK(ncclGetUniqueId(&id));
+        EXPECT_OK(ncclGetUniqueId(&other_id));
+        double start = now_s();
+        EXPECT_OK(ncclGroupStart());
+        EXPECT_OK(ncclCommInitRankConfig(&comm, 2, id, 0, &config));
+        EXPECT_OK(ncclCommInitRankConfig(&other, 1, other_id, 0, &config));
+        EXPECT_EQ(ncclCommFinalize(comm), ncclInvalidArgument);
+        EXPECT_EQ(ncclCommDestroy(comm), ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "in an open group");
+        EXPECT_OK(ncclCommAbort(comm));
+        EXPECT_EQ(ncclGroupEnd(), blocking != 0 ? ncclInvalidArgument : ncclInProgress);
+        EXPECT(now_s() - start < 5);
+        if (blocking == 0) {
+            EXPECT_OK(ncclCommAbort(other));
+        }
+        EXPECT_EQ(ncclCommAbort(comm), ncclInvalidArgument);
+    }
+}
+
+// ---- Peers that leave, fail or die while this rank's work waits for them ------------------------
+
+struct member {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    void *memory;
+    ncclWindow_t window;
+};
+
+static bool join(struct member *m, int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    memset(m, 0, sizeof *m);
+    EXPECT_CUDA(cudaSetDevice(rank));
+    EXPECT_CUDA(cudaStreamCreate(&m->stream));
+    EXPECT_OK(ncclMemAlloc(&m->memory, BYTES));
+    return EXPECT_OK(ncclCommInitRank(&m->comm, size, id, rank)) &&
+           EXPECT_OK(ncclCommWindowRegister(m->comm, m->memory, BYTES, &m->window,
+                                            NCCL_WIN_COLL_SYMMETRIC));
+}
+
+// Waits for an operation that a peer will never enter, asking nothing meanwhile.
+static void wait_in_vain(struct member *m, const char *why)
+{
+    ncclResult_t state = ncclSuccess;
+    EXPECT_OK(
+        tuttiAllReduceRMSNorm(m->memory, m->memory, 8, 64, NULL, ncclFloat, m->comm, m->stream));
+    double start = now_s();
+    EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+    EXPECT(now_s() - start < 3);
+    EXPECT_OK(ncclCommGetAsyncError(m->comm, &state));
+    EXPECT_EQ(state, ncclRemoteError);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), why);
+}
+
+static void end(struct member *m)
+{
+    double start = now_s();
+    EXPECT_OK(ncclCommAbort(m->comm));
+    EXPECT(now_s() - start < 1);
+}
+
+static void leave_waiters(int rank, int size)
+{
+    struct member m;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    ranks_barrier();
+    if (rank == size - 1) {
+        poll(NULL, 0, 200);
+        EXPECT_OK(ncclCommDestroy(m.comm));
+    } else {
+        wait_in_vain(&m, "has destroyed the communicator");
+    }
+    ranks_barrier();
+    if (rank != size - 1) {
+        end(&m);
+    }
+    ranks_barrier();
+}
+
+static void peer_that_leaves(void)
+{
+    run_ranks(3, leave_waiters, 30);
+    run_thread_ranks(3, leave_waiters, 30);
+}
+
+static void fault(void *argument, unsigned block, unsigned block_count)
+{
+    (void)argument, (void)block, (void)block_count;
+    vgpu_fault(cudaErrorIllegalAddress, "this test wants it");
+}
+
+static void fail_waiters(int rank, int size)
+{
+    struct member m;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    ranks_barrier();
+    if (rank == 0) {
+        ncclResult_t state = ncclSuccess;
+        EXPECT_CUDA(vgpuLaunchNative("fault", fault, "", 1, 1, m.stream));
+        EXPECT_EQ(cudaStreamSynchronize(m.stream), cudaErrorIllegalAddress);
+        EXPECT_OK(ncclCommGetAsyncError(m.comm, &state)); // at once, where somebody asks
+        EXPECT_EQ(state, ncclUnhandledCudaError);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 0: its device 0 has failed");
+    } else {
+        wait_in_vain(&m, "rank 0 failed: its device 0 has failed");
+    }
+    ranks_barrier();
+    end(&m);
+}
+
+// Nobody asks on the rank whose device has failed.
+static void fail_silently(int rank, int size)
+{
+    struct member m;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    ranks_barrier();
+    if (rank == 0) {
+        EXPECT_CUDA(vgpuLaunchNative("fault", fault, "", 1, 1, m.stream));
+    } else {
+        wait_in_vain(&m, "rank 0 failed: its device 0 has failed");
+    }
+    ranks_barrier();
+    end(&m);
+}
+
+static void device_that_fails(void)
+{
+    run_ranks(2, fail_waiters, 30);
+    run_ranks(2, fail_silently, 30);
+}
+
+static void die_before_waiters(int rank, int size)
+{
+    struct member m;
+    int victim = atoi(getenv("TUTTI_TEST_VICTIM"));
+    char why[64];
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    ranks_barrier();
+    if (rank == victim) {
+        poll(NULL, 0, 200);
+        _exit(9);
+    }
+    (void)snprintf(why, sizeof why, "rank %d (process", victim);
+    wait_in_vain(&m, why);
+    poll(NULL, 0, 500); // the root's process serves the others
+    end(&m);
+}
+
+// Also the process of the root.
+static void peer_that_dies(void)
+{
+    static const char *const victims[] = {"2", "0"};
+    for (int i = 0; i < 2; i++) {
+        int statuses[3];
+        setenv("TUTTI_TEST_VICTIM", victims[i], 1);
+        run_ranks_status(3, die_before_waiters, 30, statuses);
+        for (int r = 0; r < 3; r++) {
+            EXPECT_EQ(WIFEXITED(statuses[r]) ? WEXITSTATUS(statuses[r]) : -1,
+                      r == atoi(victims[i]) ? 9 : 0);
+        }
+    }
+}
+
+// ---- Fork ---------------------------------------------------------------------------------------
+
+#if defined(__SANITIZE_THREAD__)
+
+static void inherited(void)
+{
+    SKIP("the thread sanitizer does not follow a fork of a process with threads");
+}
+
+#else
+
+static void inherited(void)
+{
+    ncclComm_t comm[2];
+    int count = 0, status = -1;
+    ncclResult_t state = ncclSuccess;
+    EXPECT_OK(ncclCommInitAll(comm, 2, NULL));
+    pid_t child = fork();
+    if (child == 0) {
+        bool right = ncclCommCount(comm[0], &count) == ncclInvalidUsage &&
+                     strstr(ncclGetLastError(NULL), "its child by fork()") != NULL &&
+                     ncclCommGetAsyncError(comm[0], &state) == ncclInvalidUsage &&
+                     ncclCommDestroy(comm[0]) == ncclInvalidUsage &&
+                     ncclCommAbort(comm[1]) == ncclInvalidUsage;
+        _exit(right ? 0 : 1);
+    }
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    poll(NULL, 0, 300);
+    for (int i = 0; i < 2; i++) { // unharmed
+        EXPECT_OK(ncclCommCount(comm[i], &count));
+        EXPECT_OK(ncclCommDestroy(comm[i]));
+    }
+}
+
+#endif
+
+int main(void)
+{
+    RUN(abort_against_calls);
+    RUN(destroy_against_questions);
+    RUN(abort_in_group);
+    RUN(peer_that_leaves);
+    RUN(device_that_fails);
+    RUN(peer_that_dies);
+    RUN(inherited);
+    return expect_result();
+}

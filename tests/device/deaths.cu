@@ -1,0 +1,121 @@
+// A rank dies while the others' kernels wait for it in an LSA barrier, and nobody asks the library
+// anything: the kernels end with an error that names it, and the communicator has failed.
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks_of_devices.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RANKS = 4, VICTIM = 2 };
+
+__global__ void meet_once(ncclDevComm comm)
+{
+    ncclCoopCta cta;
+    ncclLsaBarrierSession<ncclCoopCta> barrier(cta, comm, ncclTeamTagLsa(), blockIdx.x);
+    barrier.sync(cta, cuda::memory_order_acq_rel);
+}
+
+static double now_s()
+{
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void wait_for_the_dead(int rank, int size)
+{
+    ncclUniqueId id = {};
+    ncclComm_t comm = nullptr;
+    ncclDevComm device_comm;
+    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    needs.lsaBarrierCount = 2;
+    if (rank == 0) {
+        EXPECT_OK(ncclGetUniqueId(&id));
+    }
+    ranks_broadcast(&id, sizeof id);
+    EXPECT_CUDA(cudaSetDevice(rank));
+    if (!EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) ||
+        !EXPECT_OK(ncclDevCommCreate(comm, &needs, &device_comm))) {
+        return;
+    }
+    ranks_barrier();
+    if (rank == VICTIM) {
+        poll(nullptr, 0, 300);
+        kill(getpid(), SIGKILL);
+    }
+    meet_once<<<2, 32>>>(device_comm);
+    double start = now_s();
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+    EXPECT(now_s() - start < 3);
+    ncclResult_t state = ncclSuccess;
+    EXPECT_OK(ncclCommGetAsyncError(comm, &state));
+    EXPECT_EQ(state, ncclRemoteError);
+    EXPECT_CONTAINS(ncclGetLastError(nullptr), "rank 2 (process");
+    EXPECT_CONTAINS(ncclGetLastError(nullptr), "died");
+    start = now_s();
+    EXPECT_OK(ncclCommAbort(comm));
+    EXPECT(now_s() - start < 2);
+    poll(nullptr, 0, 500); // the root's process serves the others
+    _exit(expect_failures() != 0);
+}
+
+static void dead_peer_of_a_barrier()
+{
+    int statuses[RANKS];
+    run_ranks_status(RANKS, wait_for_the_dead, 60, statuses);
+    for (int r = 0; r < RANKS; r++) {
+        EXPECT(r == VICTIM ? WIFSIGNALED(statuses[r])
+                           : WIFEXITED(statuses[r]) && WEXITSTATUS(statuses[r]) == 0);
+    }
+}
+
+// A peer's abort ends a kernel without an error of the device: the communicator can be made anew.
+static void wait_for_the_aborting(int rank, int size)
+{
+    for (int round = 0; round < 2; round++) {
+        ncclUniqueId id = {};
+        ncclComm_t comm = nullptr;
+        ncclDevComm device_comm;
+        ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+        needs.lsaBarrierCount = 2;
+        if (rank == 0) {
+            EXPECT_OK(ncclGetUniqueId(&id));
+        }
+        ranks_broadcast(&id, sizeof id);
+        EXPECT_CUDA(cudaSetDevice(rank));
+        if (!EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) ||
+            !EXPECT_OK(ncclDevCommCreate(comm, &needs, &device_comm))) {
+            return;
+        }
+        ranks_barrier();
+        if (rank == 1) {
+            poll(nullptr, 0, 200);
+        } else {
+            ncclResult_t state = ncclSuccess;
+            meet_once<<<2, 32>>>(device_comm);
+            double start = now_s();
+            EXPECT_CUDA(cudaDeviceSynchronize());
+            EXPECT(now_s() - start < 3);
+            EXPECT_OK(ncclCommGetAsyncError(comm, &state));
+            EXPECT_EQ(state, ncclRemoteError);
+        }
+        EXPECT_OK(ncclCommAbort(comm));
+        ranks_barrier();
+    }
+}
+
+static void aborting_peer_of_a_barrier()
+{
+    run_ranks(2, wait_for_the_aborting, 60);
+    run_thread_ranks(2, wait_for_the_aborting, 60);
+}
+
+int main(void)
+{
+    RUN(dead_peer_of_a_barrier);
+    RUN(aborting_peer_of_a_barrier);
+    return expect_result();
+}
