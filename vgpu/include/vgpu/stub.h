@@ -121,11 +121,11 @@ template <class... Parameter, void (*function)(Parameter...), class Information>
 struct kernel_stub<void (*)(Parameter...), function, Information> {
     static const bool registered;
 
-    // Takes a pushed launch, if there is one; else the body runs.
+    // On the host takes the pushed launch; in a kernel the body runs.
     template <class... First> static bool launch(First &...parameters)
     {
         (void)&registered;
-        if (__builtin_expect(!vgpu_launch_pending(), 1))
+        if (__builtin_expect(vgpu_in_kernel(), 1))
             return false;
         // A C cast, which also takes `restrict` away.
         void *arguments[] = {(void *)__builtin_addressof(parameters)..., nullptr};
