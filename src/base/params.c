@@ -43,8 +43,10 @@ static const struct row rows[TT_PARAM_COUNT] = {
                                 "ranks of an LSA team; 0: as many as every host allows"},
     [TT_PARAM_VERSION_CHECK] = {"NCCL_ENABLE_VERSION_CHECK", false, 1, 0, 1,
                                 "refuse device programs compiled for a newer version: 0 off"},
-    [TT_PARAM_INIT_TIMEOUT] = {"TUTTI_INIT_TIMEOUT", false, 600, 1, 1000000,
-                               "seconds after which a rank that does not come is an error"},
+    [TT_PARAM_INIT_TIMEOUT] =
+        {"TUTTI_INIT_TIMEOUT", false, 600, 1, 1000000,
+         "seconds after which a rank that does not come, or a root that does not answer, is an "
+         "error"},
     [TT_PARAM_FAKE_HOSTS] =
         {"TUTTI_FAKE_HOSTS", true, 0, 0, 0,
          "splits the ranks into pretended hosts: 3,5 puts ranks 0-2 and 3-7 apart"},

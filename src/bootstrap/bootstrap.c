@@ -258,8 +258,8 @@ static ncclResult_t gather(struct tt_bootstrap *b, void *data, size_t bytes)
 {
     unsigned char *body = NULL;
     size_t body_bytes = 0;
-    if (b->broken != ncclSuccess) {
-        return tt_fail(b->broken, "rank %d: an earlier call on this communicator failed", b->rank);
+    if (b->broken != ncclSuccess) { // by an earlier call, or seen by a look
+        return tt_fail(b->broken, "%s", b->failure);
     }
     if (bytes > ((size_t)TT_FRAME_LIMIT - sizeof b->sequence) / (size_t)b->nranks) {
         return tt_bug("an exchange of %zu bytes a rank over %d ranks", bytes, b->nranks);
@@ -349,29 +349,34 @@ ncclResult_t tt_bootstrap_allgather(struct tt_bootstrap *b, void *data, size_t b
     return result;
 }
 
+static ncclResult_t take_one_frame(struct tt_bootstrap *b)
+{
+    enum tt_frame_kind kind = TT_FRAME_ERROR;
+    unsigned char *body;
+    size_t bytes;
+    TRY(read_frame(b, &kind, &body, &bytes));
+    return take_news(b, kind, body, bytes) ? ncclSuccess : judge_frame(b, kind, body, bytes);
+}
+
 // Reads what has come. Outside a gather the root sends errors and news.
 static ncclResult_t take_what_came(struct tt_bootstrap *b)
 {
-    unsigned char *body, first;
-    size_t bytes;
-    while (!b->root_ended) {
+    ncclResult_t result = ncclSuccess;
+    while (result == ncclSuccess && !b->root_ended) {
+        unsigned char first;
         ssize_t n = recv(b->fd, &first, 1, MSG_PEEK | MSG_DONTWAIT);
         if (would_block(n)) {
-            return ncclSuccess;
+            break;
         }
-        if (n <= 0 && (b->root_may_end || b->root.rank < 0)) {
+        if (n > 0) {
+            result = take_one_frame(b);
+        } else if (b->root_may_end || b->root.rank < 0) {
             b->root_ended = true; // only a later exchange would need it
-        } else if (n <= 0) {
-            return tt_bootstrap_root_gone(b);
         } else {
-            enum tt_frame_kind kind = TT_FRAME_ERROR;
-            TRY(read_frame(b, &kind, &body, &bytes));
-            if (!take_news(b, kind, body, bytes)) {
-                return judge_frame(b, kind, body, bytes);
-            }
+            result = tt_bootstrap_root_gone(b);
         }
     }
-    return ncclSuccess;
+    return result;
 }
 
 ncclResult_t tt_bootstrap_look(struct tt_bootstrap *b)

@@ -114,7 +114,7 @@ static ncclResult_t find_checked(ncclWindow_t window, size_t offset, void **poin
 ncclResult_t tt_window_member_pointer(ncclWindow_t window, size_t offset, int lsa_rank,
                                       void **pointer_out, const char *call)
 {
-    struct tt_registered found;
+    struct tt_registered found = {0};
     TRY(find_checked(window, offset, pointer_out, call, &found));
     if (lsa_rank < 0 || lsa_rank >= found.image.lsaSize) {
         return tt_fail(ncclInvalidArgument, "%s: rank %d: lsaRank %d, expected 0 to %d", call,
@@ -127,7 +127,7 @@ ncclResult_t tt_window_member_pointer(ncclWindow_t window, size_t offset, int ls
 ncclResult_t tt_window_peer_pointer(ncclWindow_t window, size_t offset, int peer,
                                     void **pointer_out, const char *call)
 {
-    struct tt_registered found;
+    struct tt_registered found = {0};
     TRY(find_checked(window, offset, pointer_out, call, &found));
     if (peer < 0 || peer >= found.nranks) {
         return tt_fail(ncclInvalidArgument, "%s: rank %d: peer %d, expected 0 to %d", call,
@@ -144,7 +144,7 @@ ncclResult_t tt_window_multimem_pointer(ncclWindow_t window, size_t offset,
                                         const ncclMultimemHandle_t *multimem, void **pointer_out,
                                         const char *call)
 {
-    struct tt_registered found;
+    struct tt_registered found = {0};
     TRY(find_checked(window, offset, pointer_out, call, &found));
     const void *lsa_team = tt_multimem_handle(true).mcBasePtr;
     const void *base = multimem != NULL ? multimem->mcBasePtr : lsa_team;
@@ -169,7 +169,7 @@ ncclResult_t tt_window_multimem_pointer(ncclWindow_t window, size_t offset,
 
 ncclResult_t tt_window_user_pointer(struct ncclComm *comm, ncclWindow_t window, void **pointer_out)
 {
-    struct tt_registered found;
+    struct tt_registered found = {0};
     *pointer_out = NULL;
     if (window == NULL) {
         return ncclSuccess;
