@@ -87,7 +87,7 @@ static const misuse MISUSES[] = {
      DEREGISTERED | BY_ASAN,
      cudaSuccess,
      {"AddressSanitizer: use-after-poison", "@gone window\n",
-      "the error above: the handle of window 1 of rank 1, which has been deregistered"}},
+      "the error above: the handle of window 1 of rank ", ", which has been deregistered"}},
     {"pointer used after its window's end",
      uses_a_gone_pointer,
      1,

@@ -210,8 +210,7 @@ static bool is_library(const char *file)
     static const char *const PARTS[] = {
         "/include/vgpu/",   "/include/cuda/", "/include/cuda_", "/include/cooperative_groups",
         "/include/device_", "/include/crt/",  "/include/c++/",  "/include/builtin_types.h",
-        "/include/vector_", "/vgpu/runtime/",
-    };
+        "/include/vector_"};
     for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
         if (strstr(file, PARTS[i])) {
             return true;
