@@ -188,7 +188,7 @@ static void bench_native(size_t bytes)
 
 template <typename T> static void bench_type()
 {
-    const size_t small = (size_t)256 << 10, large = (size_t)16 << 20;
+    const size_t small = (size_t)1 << 20, large = (size_t)16 << 20;
     bench_kernels<T, rmsnorm<T>>(large);
     bench_kernels<T, all_reduce<T>>(large);
     bench_kernels<T, all_reduce<T>>(small);

@@ -6,6 +6,7 @@
 #define TUTTI_KERNELS_ROW_CUH
 
 #include "elements.cuh"
+#include "wide.cuh"
 
 namespace tutti
 {
@@ -33,7 +34,13 @@ __device__ __forceinline__ void add_squares(norm_sums *sums, const float *x, siz
     }
     for (size_t chunk = 0; chunk < groups; chunk += norm_lanes) {
         unsigned end = groups - chunk < norm_lanes ? (unsigned)(groups - chunk) : norm_lanes;
-        for (unsigned t = threadIdx.x; t < end; t += blockDim.x) {
+        unsigned t = threadIdx.x;
+#ifdef VGPU_DEVICE_RUNTIME_H
+        for (; blockDim.x == 1 && t + 4 <= end; t += 4) {
+            add_squares_of_four(sums->partial + t, x + 4 * (chunk + t));
+        }
+#endif
+        for (; t < end; t += blockDim.x) {
             float4 v = group[chunk + t];
             float sum = sums->partial[t];
             sum = __fadd_rn(sum, __fmul_rn(v.x, v.x));

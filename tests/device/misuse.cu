@@ -1,6 +1,7 @@
 // The checking mode, VGPU_CHECK=1: each misuse is planted in a program of its own (this one, run
 // again), and what the program prints is compared: who, where, which window, which line.
 // SPDX-License-Identifier: Apache-2.0
+#include "misuse_kernels.cuh"
 #include "ranks_of_devices.h"
 
 #include <fcntl.h>
@@ -11,174 +12,6 @@
 #include <unistd.h>
 
 extern char **environ;
-
-enum { WINDOW_BYTES = 5000, BARRIERS = 4 };
-
-// What a case's kernel is given.
-struct kernel_input {
-    ncclWindow_t window;
-    ncclDevComm comm;
-    unsigned *word; // device memory, zero
-    char *local;
-};
-
-// ---- Windows ------------------------------------------------------------------------------------
-
-__global__ void forms_a_pointer_beyond(kernel_input in)
-{
-    if (in.comm.rank == 1 && threadIdx.x == 3) {
-        *(char *)ncclGetLsaPointer(in.window, 5004, 0) = 1; // forms beyond
-    }
-}
-
-__device__ __noinline__ void store_far(char *at, size_t offset)
-{
-    at[offset] = 7; // stores beyond
-}
-
-__global__ void stores_beyond(kernel_input in)
-{
-    if (in.comm.rank == 1 && threadIdx.x == 2) {
-        store_far((char *)ncclGetLsaPointer(in.window, 0, 0), 8192); // calls the store
-    }
-}
-
-__global__ void stores_one_byte_beyond(kernel_input in)
-{
-    if (in.comm.rank == 1 && threadIdx.x == 2) {
-        char *copy = (char *)ncclGetLsaPointer(in.window, 0, 0);
-        store_far(copy, WINDOW_BYTES); // one byte
-    }
-}
-
-__global__ void loads_before(kernel_input in)
-{
-    if (in.comm.rank == 0) {
-        *in.word = *(volatile unsigned char *)ncclGetLsaPointer(in.window, 0, 1) +
-                   ((volatile unsigned char *)ncclGetLsaPointer(in.window, 0, 1))[-16]; // before
-    }
-}
-
-__global__ void uses_a_gone_window(kernel_input in)
-{
-    *(char *)ncclGetLocalPointer(in.window, 16) = 1; // gone window
-}
-
-__global__ void uses_a_gone_pointer(kernel_input in)
-{
-    in.local[16] = 1; // gone pointer
-}
-
-// ---- Multimem -----------------------------------------------------------------------------------
-
-__global__ void stores_plainly(kernel_input in)
-{
-    *((int *)ncclGetLsaMultimemPointer(in.window, 64, in.comm)) = 1; // plain store
-}
-
-__global__ void multimem_beyond(kernel_input in)
-{
-    float *at = (float *)ncclGetLsaMultimemPointer(in.window, 0, in.comm) + 1250;
-    asm volatile("multimem.red.relaxed.sys.global.add.f32 [%0], %1;" ::"l"(at), "f"(1.0f)
-                 : "memory"); // red beyond
-}
-
-__global__ void no_multimem_pointer(kernel_input in)
-{
-    *in.word = (unsigned)(uintptr_t)ncclGetLsaMultimemPointer(in.window, 0, in.comm); // no multimem
-}
-
-__global__ void no_multimem_barrier(kernel_input in)
-{
-    ncclLsaBarrierSession<ncclCoopCta> barrier(ncclCoopCta(), in.comm, ncclTeamTagLsa(), 0,
-                                               true); // multimem barrier
-    barrier.sync(ncclCoopCta(), cuda::memory_order_relaxed);
-}
-
-// ---- Barriers between ranks ---------------------------------------------------------------------
-
-__global__ void one_index_for_two(kernel_input in)
-{
-    ncclCoopCta cta;
-    ncclLsaBarrierSession<ncclCoopCta> barrier(cta, in.comm, ncclTeamTagLsa(), 1); // two blocks
-    if (threadIdx.x == 0) {
-        atomicAdd(in.word, 1u);
-        while (cuda::atomic_ref<unsigned, cuda::thread_scope_device>(*in.word).load() < 2) {
-        }
-    }
-    barrier.sync(cta, cuda::memory_order_relaxed);
-}
-
-__global__ void index_too_high(kernel_input in)
-{
-    ncclLsaBarrierSession<ncclCoopCta> barrier(ncclCoopCta(), in.comm, ncclTeamTagLsa(), 4); // high
-    barrier.sync(ncclCoopCta(), cuda::memory_order_relaxed);
-}
-
-__global__ void different_indices(kernel_input in)
-{
-    ncclCoopCta cta;
-    ncclLsaBarrierSession<ncclCoopCta> barrier(cta, in.comm, ncclTeamTagLsa(), in.comm.rank);
-    barrier.sync(cta, cuda::memory_order_relaxed); // different
-}
-
-__global__ void rank_1_once_less(kernel_input in)
-{
-    ncclCoopCta cta;
-    ncclLsaBarrierSession<ncclCoopCta> barrier(cta, in.comm, ncclTeamTagLsa(), 2);
-    for (int round = 0; round < 3 - in.comm.rank; round++) {
-        barrier.sync(cta, cuda::memory_order_relaxed); // once less
-    }
-}
-
-// ---- Barriers of a block ------------------------------------------------------------------------
-
-__global__ void two_lines(kernel_input in)
-{
-    if (threadIdx.x < 8) {
-        __syncthreads(); // first line
-        in.word[1] = 1;
-    } else {
-        atomicAdd(in.word, 1u);
-        __syncthreads(); // second line
-    }
-}
-
-__global__ void two_lines_of_a_group(kernel_input in)
-{
-    ncclCoopCta cta;
-    if (threadIdx.x == 31) {
-        cta.sync(); // group, first
-    }
-    atomicAdd(in.word, 1u);
-    cta.sync(); // group, second
-}
-
-__global__ void waits_elsewhere(kernel_input in)
-{
-    if (threadIdx.x < 4) {
-        __syncwarp(0x1f); // in the warp
-    }
-    atomicAdd(in.word, 1u);
-    __syncthreads(); // others
-}
-
-// ---- Waits that nothing can end -----------------------------------------------------------------
-
-__global__ void flag_of_nobody(kernel_input in)
-{
-    cuda::atomic_ref<unsigned, cuda::thread_scope_system> flag(*in.word);
-    while (flag.load(cuda::memory_order_acquire) == 0) { // flag of nobody
-    }
-}
-
-__global__ void counts_while_it_waits(kernel_input in)
-{
-    cuda::atomic_ref<unsigned, cuda::thread_scope_system> flag(*in.word);
-    for (unsigned long long i = 0; flag.load(cuda::memory_order_acquire) == 0; i++) { // counts
-        in.word[2] = (unsigned)i;
-    }
-}
 
 // ---- Cases --------------------------------------------------------------------------------------
 
@@ -254,7 +87,7 @@ static const misuse MISUSES[] = {
      DEREGISTERED | BY_ASAN,
      cudaSuccess,
      {"AddressSanitizer: use-after-poison", "@gone window\n",
-      "the error above: the handle of window 1 of rank 1, which has been deregistered"}},
+      "the error above: the handle of window 1 of rank ", ", which has been deregistered"}},
     {"pointer used after its window's end",
      uses_a_gone_pointer,
      1,
@@ -488,7 +321,7 @@ static void run_two_threads(void)
 
 static char source[65536];
 
-// "misuse.cu:12" for the line that ends in "// mark".
+// "misuse_kernels.cuh:12" for the line that ends in "// mark".
 static void name_line(const char *mark, size_t length, char *out, size_t bytes)
 {
     int line = 1;
@@ -496,7 +329,7 @@ static void name_line(const char *mark, size_t length, char *out, size_t bytes)
         line += *at == '\n';
         if (strncmp(at, "// ", 3) == 0 && strncmp(at + 3, mark, length) == 0 &&
             at[3 + length] == '\n') {
-            snprintf(out, bytes, "misuse.cu:%d", line);
+            snprintf(out, bytes, "misuse_kernels.cuh:%d", line);
             return;
         }
     }
@@ -643,7 +476,7 @@ int main(void)
     char folder[] = __FILE__;
     *strrchr(folder, '/') = 0;
     EXPECT_EQ(chdir(folder), 0); // reports name files as seen from here
-    int file = open(__FILE__, O_RDONLY | O_CLOEXEC);
+    int file = open("misuse_kernels.cuh", O_RDONLY | O_CLOEXEC);
     ssize_t length = file >= 0 ? read(file, source, sizeof source - 1) : -1;
     if (!EXPECT(length > 0)) {
         return 1;

@@ -45,9 +45,12 @@ __global__ void kernel(ncclWindow_t window, ncclDevComm comm)
     };
     tuttiMultimemRed<tuttiSum>(window, 0, comm, pair());
 #elif CASE == 14
-    tuttiMultimemStore(window, 0, comm, tuttiVector<double, 4>());
+    struct wide {
+        double a[3];
+    };
+    tuttiMultimemStore(window, 0, comm, wide());
 #elif CASE == 15
-    ncclCoopBcast(ncclCoopCta(), dim3(), 0);
+    ncclCoopBcast(ncclCoopCta(), dim3(), 0); // 12 bytes
     struct wide {
         double a[3];
     };

@@ -2,13 +2,14 @@
 // two and four.
 //
 // Conversions round to nearest even; with __NV_SATFINITE, which the types use, what is too large
-// becomes the largest finite value, with __NV_NOSAT infinity (e5m2) or NaN (e4m3). In C only the
-// storage types.
+// becomes the largest finite value, with __NV_NOSAT infinity (e5m2) or NaN (e4m3). e8m0 is a scale:
+// a power of two from 2^-127 to 2^127, or NaN. In C only the storage types.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_CUDA_FP8_H
 #define VGPU_CUDA_FP8_H
 
 #include "cuda_bf16.h"
+#include "device_types.h"
 
 typedef unsigned char __nv_fp8_storage_t;
 typedef unsigned short __nv_fp8x2_storage_t;
@@ -209,6 +210,98 @@ VGPU_FUNCTION __half2_raw __nv_cvt_fp8x2_to_halfraw2(__nv_fp8x2_storage_t v,
                    static_cast<unsigned>(vgpu::pack_fp8(c, d, __NV_SATFINITE, kind)) << 16;        \
         }                                                                                          \
     };
+
+// ---- Scales ------------------------------------------------------------------------------------
+
+// The magnitude of x as a power of two, rounded down (cudaRoundZero) or up (cudaRoundPosInf).
+VGPU_FUNCTION __nv_fp8_storage_t __nv_cvt_double_to_e8m0(double x, __nv_saturation_t saturate,
+                                                         enum cudaRoundMode rounding)
+{
+    if (x != x)
+        return 0xff;
+    double size = __builtin_fabs(x);
+    int exponent = -127;
+    if (size >= 0x1p-127 && size < 0x1p128)
+        exponent = static_cast<int>(vgpu_double_bits(size) >> 52) - 1023;
+    else if (size >= 0x1p128)
+        exponent = 128;
+    if (rounding == cudaRoundPosInf && exponent < 128 && size > __builtin_ldexp(1.0, exponent))
+        exponent++;
+    if (exponent > 127)
+        return saturate == __NV_SATFINITE ? 0xfe : 0xff;
+    return static_cast<__nv_fp8_storage_t>(exponent + 127);
+}
+VGPU_FUNCTION __nv_fp8_storage_t __nv_cvt_float_to_e8m0(float x, __nv_saturation_t saturate,
+                                                        enum cudaRoundMode rounding)
+{
+    return __nv_cvt_double_to_e8m0(x, saturate, rounding);
+}
+VGPU_FUNCTION __nv_fp8_storage_t __nv_cvt_bfloat16raw_to_e8m0(__nv_bfloat16_raw x,
+                                                              __nv_saturation_t saturate,
+                                                              enum cudaRoundMode rounding)
+{
+    return __nv_cvt_double_to_e8m0(vgpu_bfloat16_to_float(x.x), saturate, rounding);
+}
+VGPU_FUNCTION __nv_bfloat16_raw __nv_cvt_e8m0_to_bf16raw(__nv_fp8_storage_t x)
+{
+    __nv_bfloat16_raw result;
+    result.x = static_cast<unsigned short>(x == 0 ? 0x0040u : x == 0xff ? 0x7fffu : x << 7);
+    return result;
+}
+
+// Pairs, the first value low.
+VGPU_FUNCTION __nv_fp8x2_storage_t __nv_cvt_double2_to_e8m0x2(double2 v, __nv_saturation_t saturate,
+                                                              enum cudaRoundMode rounding)
+{
+    return static_cast<__nv_fp8x2_storage_t>(__nv_cvt_double_to_e8m0(v.x, saturate, rounding) |
+                                             __nv_cvt_double_to_e8m0(v.y, saturate, rounding) << 8);
+}
+VGPU_FUNCTION __nv_fp8x2_storage_t __nv_cvt_float2_to_e8m0x2(float2 v, __nv_saturation_t saturate,
+                                                             enum cudaRoundMode rounding)
+{
+    return __nv_cvt_double2_to_e8m0x2(make_double2(v.x, v.y), saturate, rounding);
+}
+VGPU_FUNCTION __nv_fp8x2_storage_t __nv_cvt_bfloat162raw_to_e8m0x2(__nv_bfloat162_raw v,
+                                                                   __nv_saturation_t saturate,
+                                                                   enum cudaRoundMode rounding)
+{
+    return __nv_cvt_double2_to_e8m0x2(
+        make_double2(vgpu_bfloat16_to_float(v.x), vgpu_bfloat16_to_float(v.y)), saturate, rounding);
+}
+VGPU_FUNCTION __nv_bfloat162_raw __nv_cvt_e8m0x2_to_bf162raw(__nv_fp8x2_storage_t v)
+{
+    __nv_bfloat162_raw result;
+    result.x = __nv_cvt_e8m0_to_bf16raw(static_cast<__nv_fp8_storage_t>(v)).x;
+    result.y = __nv_cvt_e8m0_to_bf16raw(static_cast<__nv_fp8_storage_t>(v >> 8)).x;
+    return result;
+}
+
+struct __nv_fp8_e8m0 {
+    __nv_fp8_storage_t __x;
+    __nv_fp8_e8m0() = default;
+#define VGPU_E8M0_FROM(source, expression)                                                         \
+    explicit __nv_fp8_e8m0(source x)                                                               \
+        : __x(__nv_cvt_double_to_e8m0(expression, __NV_SATFINITE, cudaRoundPosInf))                \
+    {                                                                                              \
+    }
+    VGPU_E8M0_FROM(__half, vgpu_half_to_float(x.__x))
+    VGPU_E8M0_FROM(__nv_bfloat16, vgpu_bfloat16_to_float(x.__x))
+    VGPU_E8M0_FROM(float, x)
+    VGPU_E8M0_FROM(double, x)
+#undef VGPU_E8M0_FROM
+    explicit operator __nv_bfloat16() const
+    {
+        return __nv_bfloat16(__nv_cvt_e8m0_to_bf16raw(__x));
+    }
+    explicit operator float() const
+    {
+        return vgpu_bfloat16_to_float(__nv_cvt_e8m0_to_bf16raw(__x).x);
+    }
+    explicit operator double() const
+    {
+        return static_cast<double>(static_cast<float>(*this));
+    }
+};
 
 VGPU_FP8_TYPE(__nv_fp8_e4m3, __NV_E4M3)
 VGPU_FP8_TYPE(__nv_fp8_e5m2, __NV_E5M2)

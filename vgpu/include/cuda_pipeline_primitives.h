@@ -1,4 +1,5 @@
-// A thread's asynchronous copies as C functions: done at once here, so that there is nothing to wait
+// A thread's asynchronous copies as C functions: done at once here, so that there is nothing to
+// wait
 // for. SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_CUDA_PIPELINE_PRIMITIVES_H
 #define VGPU_CUDA_PIPELINE_PRIMITIVES_H

@@ -29,6 +29,26 @@ struct visit {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards the table
 static struct visit *table[BUCKETS];
 
+// Under the thread sanitizer the lock makes no order: it would hide races between ranks.
+extern void AnnotateIgnoreSyncBegin(const char *file, int line) __attribute__((weak));
+extern void AnnotateIgnoreSyncEnd(const char *file, int line) __attribute__((weak));
+
+static void lock_table(void)
+{
+    if (AnnotateIgnoreSyncBegin) {
+        AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+    }
+    pthread_mutex_lock(&lock);
+}
+
+static void unlock_table(void)
+{
+    pthread_mutex_unlock(&lock);
+    if (AnnotateIgnoreSyncEnd) {
+        AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+    }
+}
+
 static struct visit **bucket_of(const void *record)
 {
     return &table[(uintptr_t)record / 64 % BUCKETS];
@@ -64,7 +84,7 @@ static struct visit *get_visit(const struct vgpu_barrier_use *use)
 
 void vgpu_check_forget_barriers(uintptr_t base, size_t bytes)
 {
-    pthread_mutex_lock(&lock);
+    lock_table();
     for (int i = 0; i < BUCKETS; i++) {
         struct visit **link = &table[i];
         while (*link) {
@@ -77,7 +97,7 @@ void vgpu_check_forget_barriers(uintptr_t base, size_t bytes)
             }
         }
     }
-    pthread_mutex_unlock(&lock);
+    unlock_table();
 }
 
 // Two groups have one barrier open.
@@ -106,7 +126,7 @@ void vgpu_check_barrier(enum vgpu_barrier_step step, const struct vgpu_barrier_u
     if (!thread) {
         return;
     }
-    pthread_mutex_lock(&lock);
+    lock_table();
     struct visit *visit = get_visit(use);
     if (visit) {
         taken = step == VGPU_BARRIER_OPENED && visit->open;
@@ -127,7 +147,7 @@ void vgpu_check_barrier(enum vgpu_barrier_step step, const struct vgpu_barrier_u
             visit->open = false;
         }
     }
-    pthread_mutex_unlock(&lock);
+    unlock_table();
     if (taken) {
         refuse_second(use, &other, place);
     }
@@ -145,12 +165,12 @@ void vgpu_check_wait(const struct vgpu_barrier_use *use)
     if (!about) {
         return;
     }
-    pthread_mutex_lock(&lock);
+    lock_table();
     struct visit *visit = find_visit(about->record, about->member);
     if (visit) {
         visit->waits += use ? 1 : -1;
     }
-    pthread_mutex_unlock(&lock);
+    unlock_table();
 }
 
 // ---- Where the others are -----------------------------------------------------------------------
@@ -178,12 +198,12 @@ static void describe_absent(const struct vgpu_barrier_use *use, int member, FILE
         (void)fprintf(out, " has not arrived; it is in another process");
         return;
     }
-    pthread_mutex_lock(&lock);
+    lock_table();
     const struct visit *visit = find_visit(use->record, member);
     struct visit here = visit ? *visit : (struct visit){0};
     const struct visit *other = find_other_wait(use, rank, device);
     struct visit there = other ? *other : (struct visit){0};
-    pthread_mutex_unlock(&lock);
+    unlock_table();
     if (!visit) {
         (void)fprintf(out, " never came to it");
     } else {
@@ -211,10 +231,10 @@ static bool is_absent(const struct vgpu_barrier_use *use, int member)
         uint32_t word = __atomic_load_n(&use->inbox[member], __ATOMIC_ACQUIRE);
         return (int32_t)(word - use->target) < 0;
     }
-    pthread_mutex_lock(&lock);
+    lock_table();
     const struct visit *visit = find_visit(use->record, member);
     bool absent = !visit || visit->arrived <= use->round;
-    pthread_mutex_unlock(&lock);
+    unlock_table();
     return absent;
 }
 

@@ -210,8 +210,7 @@ static bool is_library(const char *file)
     static const char *const PARTS[] = {
         "/include/vgpu/",   "/include/cuda/", "/include/cuda_", "/include/cooperative_groups",
         "/include/device_", "/include/crt/",  "/include/c++/",  "/include/builtin_types.h",
-        "/include/vector_", "/vgpu/runtime/",
-    };
+        "/include/vector_"};
     for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
         if (strstr(file, PARTS[i])) {
             return true;
@@ -225,7 +224,7 @@ static bool is_library(const char *file)
     return strncmp(file, "/usr/", 5) == 0;
 }
 
-// "/work/a.cu:12 (discriminator 2)" as a reader in the working folder wants it; NULL: not known.
+// "/home/me/a.cu:12 (discriminator 2)" as a reader in the working folder wants it; NULL: not known.
 static char *tidy_line(char *line)
 {
     char *end = strstr(line, " (");
@@ -293,8 +292,9 @@ static char *name_without_lines(uintptr_t address, const struct module *module)
     Dl_info info;
     const char *slash = strrchr(module->path, '/');
     const char *file = slash ? slash + 1 : module->path;
-    const char *advice =
-        atomic_load(&no_tool) ? " (install binutils: its addr2line tells the line)" : "";
+    const char *advice = atomic_load(&no_tool)
+                             ? " (install binutils: its addr2line tells the line)"
+                             : " (no line is known: compile with -g or -lineinfo)";
     bool named = dladdr((void *)address, &info) && info.dli_sname;
     const char *function = named ? info.dli_sname : file;
     uintptr_t from = named ? (uintptr_t)info.dli_saddr : module->bias;
@@ -392,7 +392,7 @@ const char *vgpu_place_of_trace(const struct vgpu_trace *trace)
 static bool is_worth_a_line(const struct frame *frame)
 {
     const char *function = frame->function ? frame->function : "";
-    return !frame->library && frame->line && strncmp(function, "vgpu::", 6) != 0 &&
+    return !frame->library && frame->line && !strstr(function, "vgpu::kernel_stub") &&
            strncmp(function, "invoke_with<", 12) != 0;
 }
 

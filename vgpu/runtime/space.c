@@ -4,12 +4,16 @@
 #include "block.h"
 #include "symbol.h"
 
-static bool lies_in(const void *address, const char *begin, size_t bytes)
+// What the scheduler keeps of a block belongs to one thread of the machine; the thread sanitizer,
+// to which its fibers are several, need not look.
+#define BLOCK_ACCESS __attribute__((no_sanitize_thread))
+
+BLOCK_ACCESS static bool lies_in(const void *address, const char *begin, size_t bytes)
 {
     return begin && (uintptr_t)address - (uintptr_t)begin < bytes;
 }
 
-enum vgpu_space vgpu_memory_space(const void *address)
+BLOCK_ACCESS enum vgpu_space vgpu_memory_space(const void *address)
 {
     const struct vgpu_thread *thread = vgpu_current_thread;
     if (!thread) {
@@ -26,7 +30,7 @@ enum vgpu_space vgpu_memory_space(const void *address)
     return vgpu_symbol_is_constant(address) ? VGPU_SPACE_CONSTANT : VGPU_SPACE_GLOBAL;
 }
 
-size_t vgpu_shared_bytes(bool with_static)
+BLOCK_ACCESS size_t vgpu_shared_bytes(bool with_static)
 {
     const struct vgpu_thread *thread = vgpu_current_thread;
     if (!thread) {

@@ -43,8 +43,8 @@ static void add_optimization(const struct options *options, struct strings *comm
     }
     if (options->debug || options->device_debug) {
         strings_add(command, "-g");
-    } else if (options->line_info) {
-        strings_add(command, "-g1");
+    } else {
+        strings_add(command, "-g1"); // lines, for the reports of the checking mode
     }
 }
 

@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
+#include <vector_functions.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -186,6 +187,24 @@ int main()
     });
     arithmetic<__half>("half");
     arithmetic<__nv_bfloat16>("bfloat16");
+    over_floats("scales", [](float x) {
+        for (__nv_saturation_t saturate : {__NV_NOSAT, __NV_SATFINITE})
+            for (cudaRoundMode rounding : {cudaRoundZero, cudaRoundPosInf}) {
+                mix(__nv_cvt_float_to_e8m0(x, saturate, rounding));
+                mix(__nv_cvt_double_to_e8m0(x * (1 + 0x1p-40), saturate, rounding));
+                mix(__nv_cvt_float2_to_e8m0x2(make_float2(x, 3 * x), saturate, rounding));
+            }
+        mix(__nv_fp8_e8m0(x));
+    });
+    over_values<__nv_bfloat16>("scales and bfloat16", [](__nv_bfloat16 x) {
+        __nv_bfloat16_raw raw = x;
+        mix(__nv_cvt_bfloat16raw_to_e8m0(raw, __NV_SATFINITE, cudaRoundPosInf));
+        mix(__nv_cvt_bfloat16raw_to_e8m0(raw, __NV_NOSAT, cudaRoundZero));
+        mix(__nv_cvt_e8m0x2_to_bf162raw(raw.x));
+        __nv_fp8_e8m0 scale;
+        scale.__x = static_cast<__nv_fp8_storage_t>(raw.x);
+        mix(static_cast<float>(scale));
+    });
     eight_bits<__nv_fp8_e4m3, __NV_E4M3>("e4m3");
     eight_bits<__nv_fp8_e5m2, __NV_E5M2>("e5m2");
     return 0;

@@ -182,7 +182,8 @@ template <> struct arithmetic_element<int64_t, operation::add> {
 
 template <class Kind, size_t bytes, operation op> struct reducer {
     typedef typename arithmetic_element<typename Kind::element, op>::type element;
-    static void run(const vgpu_multimem_range &range, size_t offset, void *out)
+    static inline __attribute__((always_inline)) void run(const vgpu_multimem_range &range,
+                                                          size_t offset, void *out)
     {
         typedef typename vector<element, bytes>::type vec;
         typedef vec __attribute__((may_alias)) aliasing_vec;
@@ -219,7 +220,8 @@ template <operation op, class Floats> inline void choose_all(Floats &sum, const 
 template <class Vectors, size_t bytes, operation op> struct reducer16 {
     static_assert(op == operation::add || op == operation::min || op == operation::max,
                   "16-bit floats have add, min and max");
-    static void run(const vgpu_multimem_range &range, size_t offset, void *out)
+    static inline __attribute__((always_inline)) void run(const vgpu_multimem_range &range,
+                                                          size_t offset, void *out)
     {
         enum { n = bytes / 2 };
         typedef typename vectors_of<n>::floats floats;
@@ -270,7 +272,8 @@ struct e5m2_format {
 template <class Format, size_t bytes, operation op> struct reducer8 {
     static_assert(op == operation::add || op == operation::min || op == operation::max,
                   "8-bit floats have add, min and max");
-    static void run(const vgpu_multimem_range &range, size_t offset, void *out)
+    static inline __attribute__((always_inline)) void run(const vgpu_multimem_range &range,
+                                                          size_t offset, void *out)
     {
         float sum[bytes];
         uint8_t raw[bytes];
@@ -310,32 +313,79 @@ template <size_t bytes, operation op> struct reducer<e5m2x4, bytes, op> : reduce
 // ---- The operations
 // --------------------------------------------------------------------------------
 
+// Whether the thread's last range holds an access of `bytes` bytes, nothing is wrong with it and
+// nobody counts: then there is nothing to do but the access.
+inline __attribute__((always_inline)) bool is_plain(const void *address, size_t bytes)
+{
+    uintptr_t at = reinterpret_cast<uintptr_t>(address);
+    return __builtin_expect(at - vgpu_multimem_cache.base < vgpu_multimem_cache.bytes &&
+                                (at & (bytes - 1)) == 0 && !vgpu_counting,
+                            1);
+}
+
+// The rest, out of the way.
+template <class Kind, int registers> struct loaded {
+    typename Kind::storage value[registers];
+};
+template <class Kind, int registers, operation op>
+__attribute__((noinline, cold)) loaded<Kind, registers> load_reduce_slowly(const void *address)
+{
+    const size_t bytes = sizeof(typename Kind::storage) * registers;
+    const vgpu_multimem_range &range = find(address, bytes);
+    counted once(range, bytes, true);
+    loaded<Kind, registers> result;
+    reducer<Kind, bytes, op>::run(range, reinterpret_cast<uintptr_t>(address) - range.base,
+                                  result.value);
+    return result;
+}
+
 // out[0..registers-1] = the members' values at `address` combined. Kind: one of the above.
 template <class Kind, int registers, operation op>
-inline void load_reduce(typename Kind::storage (&out)[registers], const void *address)
+inline __attribute__((always_inline)) void load_reduce(typename Kind::storage (&out)[registers],
+                                                       const void *address)
 {
     const size_t bytes = sizeof(typename Kind::storage) * registers;
     static_assert(bytes <= 16, "a multimem access has at most 16 bytes");
-    const vgpu_multimem_range &range = find(address, bytes);
-    counted once(range, bytes, true);
-    reducer<Kind, bytes, op>::run(range, reinterpret_cast<uintptr_t>(address) - range.base, out);
+    if (is_plain(address, bytes))
+        reducer<Kind, bytes, op>::run(
+            vgpu_multimem_cache, reinterpret_cast<uintptr_t>(address) - vgpu_multimem_cache.base,
+            out);
+    else
+        load_reduce_slowly<Kind, registers, op>(out, address);
 }
 
-// Writes `value` (1, 2, 4, 8 or 16 bytes) to every member.
-template <class Value> inline void store(void *address, const Value &value)
+// `value` into every member, by one instruction each.
+template <class Value>
+inline __attribute__((always_inline)) void store_members(const vgpu_multimem_range &range,
+                                                         const void *address, const Value &value)
 {
-    static_assert(sizeof(Value) <= 16 && (sizeof(Value) & (sizeof(Value) - 1)) == 0,
-                  "a multimem access has 1 to 16 bytes");
     typedef typename vector<char, sizeof(Value)>::type vec;
     typedef vec __attribute__((may_alias)) aliasing_vec;
-    const vgpu_multimem_range &range = find(address, sizeof(Value));
-    counted once(range, sizeof(Value), false);
     size_t offset = reinterpret_cast<uintptr_t>(address) - range.base;
     vec raw;
     memcpy(&raw, &value, sizeof(raw));
     char *const *member = range.member;
     for (int i = 0, count = range.member_count; i < count; i++)
         *reinterpret_cast<aliasing_vec *>(member[i] + offset) = raw;
+}
+template <class Value>
+__attribute__((noinline, cold)) void store_slowly(void *address, const Value &value)
+{
+    const vgpu_multimem_range &range = find(address, sizeof(Value));
+    counted once(range, sizeof(Value), false);
+    store_members(range, address, value);
+}
+
+// Writes `value` (1, 2, 4, 8 or 16 bytes) to every member.
+template <class Value>
+inline __attribute__((always_inline)) void store(void *address, const Value &value)
+{
+    static_assert(sizeof(Value) <= 16 && (sizeof(Value) & (sizeof(Value) - 1)) == 0,
+                  "a multimem access has 1 to 16 bytes");
+    if (is_plain(address, sizeof(Value)))
+        store_members(vgpu_multimem_cache, address, value);
+    else
+        store_slowly(address, value);
 }
 
 // A store whose every element is an atomic store of the given order (__ATOMIC_RELAXED or

@@ -44,7 +44,9 @@ inline uintptr_t &last_shared_address()
 } // namespace vgpu
 VGPU_FUNCTION size_t __cvta_generic_to_shared(const void *pointer)
 {
-    vgpu::last_shared_address() = reinterpret_cast<uintptr_t>(pointer);
+    // Atomic for the thread sanitizer's sake, to which a block's threads are several.
+    __atomic_store_n(&vgpu::last_shared_address(), reinterpret_cast<uintptr_t>(pointer),
+                     __ATOMIC_RELAXED);
     return reinterpret_cast<size_t>(pointer);
 }
 

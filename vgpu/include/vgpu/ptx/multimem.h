@@ -17,7 +17,8 @@ template <class Value, int n> struct packed {
 };
 
 template <order o, class Kind, multimem::operation op, int n>
-inline void multimem_ld_reduce(typename Kind::storage (&out)[n], const char *from)
+inline __attribute__((always_inline)) void multimem_ld_reduce(typename Kind::storage (&out)[n],
+                                                              const char *from)
 {
     multimem::load_reduce<Kind, n, op>(out, from);
     // Bulk data is read with weak and relaxed loads; who polls for a flag asks for acquire.
@@ -28,7 +29,7 @@ inline void multimem_ld_reduce(typename Kind::storage (&out)[n], const char *fro
 }
 
 template <order o, class Value, int n> struct multimem_storing {
-    static void run(char *to, const Value (&value)[n])
+    static inline __attribute__((always_inline)) void run(char *to, const Value (&value)[n])
     {
         packed<Value, n> all;
         memcpy(&all, value, sizeof(all));
@@ -47,7 +48,8 @@ template <order o, class Value> struct multimem_storing<o, Value, 1> {
             multimem::store_atomic(to, value[0], atomic_order(o));
     }
 };
-template <order o, class Value, int n> inline void multimem_st(char *to, const Value (&value)[n])
+template <order o, class Value, int n>
+inline __attribute__((always_inline)) void multimem_st(char *to, const Value (&value)[n])
 {
     multimem_storing<o, Value, n>::run(to, value);
 }

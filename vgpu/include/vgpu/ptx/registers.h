@@ -180,7 +180,7 @@ inline char *address(u64 value)
 // converted, or to the block's own memory.
 inline char *address_of_shared(u32 low)
 {
-    uintptr_t near = last_shared_address();
+    uintptr_t near = __atomic_load_n(&last_shared_address(), __ATOMIC_RELAXED);
     if (near == 0)
         near = reinterpret_cast<uintptr_t>(vgpu_dynamic_shared());
     return address(static_cast<u64>(

@@ -1,7 +1,7 @@
 // What kernels use of C++ and of the C library: printf, assert, allocation, lambdas, pointers to
 // functions, managed variables; which memory a pointer names; clocks.
 // SPDX-License-Identifier: Apache-2.0
-#include "check.cuh"
+#include "../programs/check.cuh"
 
 #include <array>
 #include <cassert>

@@ -1,7 +1,7 @@
 // Threads of a warp together: shuffles, votes, matches, reductions, elected and active lanes,
 // cooperative groups; whole warps, parts of warps, divergent ones.
 // SPDX-License-Identifier: Apache-2.0
-#include "check.cuh"
+#include "../programs/check.cuh"
 
 #include <cooperative_groups.h>
 #include <cooperative_groups/memcpy_async.h>

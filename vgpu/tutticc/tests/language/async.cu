@@ -1,7 +1,7 @@
 // Barrier objects, asynchronous copies, branches and the wider types of inline PTX; libcu++'s
 // barrier and ptx functions.
 // SPDX-License-Identifier: Apache-2.0
-#include "check.cuh"
+#include "../programs/check.cuh"
 
 #include <cooperative_groups.h>
 #include <cstdint>

@@ -1,0 +1,174 @@
+// The floats of a pack, which are computed with together. On real GPUs single operations; on
+// virtual ones vectors, since a compiler for CPUs does not make them of single operations reliably.
+// The same operations, each rounded once.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TUTTI_KERNELS_WIDE_CUH
+#define TUTTI_KERNELS_WIDE_CUH
+
+#include "elements.cuh"
+#ifdef VGPU_DEVICE_RUNTIME_H
+#include <vgpu/float16_vectors.h>
+#endif
+
+namespace tutti
+{
+
+#ifdef VGPU_DEVICE_RUNTIME_H
+
+template <int n> struct wide {
+    typename vgpu::vectors_of<n>::floats value;
+};
+
+template <int n> inline wide<n> add(wide<n> a, wide<n> b)
+{
+    return {a.value + b.value};
+}
+template <int n> inline wide<n> multiply(wide<n> a, wide<n> b)
+{
+    return {a.value * b.value};
+}
+template <int n> inline wide<n> multiply(wide<n> a, float factor)
+{
+    return {a.value * factor};
+}
+template <int n> inline wide<n> load_wide(const float *from)
+{
+    wide<n> all;
+    memcpy(&all, from, sizeof all);
+    return all;
+}
+template <int n> inline void store_wide(float *to, wide<n> all)
+{
+    memcpy(to, &all, sizeof all);
+}
+
+// partial[j] += the squares of x[4 * j .. 4 * j + 3], one after the other, for j = 0 .. 3.
+inline void add_squares_of_four(float *partial, const float *x)
+{
+    typedef vgpu::vectors_of<4>::floats floats;
+    typedef vgpu::vectors_of<4>::ints ints;
+    floats a = load_wide<4>(x).value, b = load_wide<4>(x + 4).value;
+    floats c = load_wide<4>(x + 8).value, d = load_wide<4>(x + 12).value;
+    a *= a;
+    b *= b;
+    c *= c;
+    d *= d;
+    // Element k of every group into one vector.
+    floats ab_low = __builtin_shuffle(a, b, ints{0, 4, 1, 5});
+    floats ab_high = __builtin_shuffle(a, b, ints{2, 6, 3, 7});
+    floats cd_low = __builtin_shuffle(c, d, ints{0, 4, 1, 5});
+    floats cd_high = __builtin_shuffle(c, d, ints{2, 6, 3, 7});
+    floats sum = load_wide<4>(partial).value;
+    sum += __builtin_shuffle(ab_low, cd_low, ints{0, 1, 4, 5});
+    sum += __builtin_shuffle(ab_low, cd_low, ints{2, 3, 6, 7});
+    sum += __builtin_shuffle(ab_high, cd_high, ints{0, 1, 4, 5});
+    sum += __builtin_shuffle(ab_high, cd_high, ints{2, 3, 6, 7});
+    store_wide<4>(partial, wide<4>{sum});
+}
+
+inline wide<4> widen(pack<float> value)
+{
+    return load_wide<4>(value.element);
+}
+inline wide<8> widen(pack<__half> value)
+{
+    vgpu::vectors_of<8>::halves bits;
+    wide<8> all;
+    memcpy(&bits, &value, sizeof bits);
+    vgpu::half_vectors::widen<8>(all.value, bits);
+    return all;
+}
+inline wide<8> widen(pack<__nv_bfloat16> value)
+{
+    vgpu::vectors_of<8>::halves bits;
+    wide<8> all;
+    memcpy(&bits, &value, sizeof bits);
+    vgpu::bfloat16_vectors::widen<8>(all.value, bits);
+    return all;
+}
+
+inline void narrow(pack<float> *to, wide<4> all)
+{
+    store_wide<4>(to->element, all);
+}
+inline void narrow(pack<__half> *to, wide<8> all)
+{
+    vgpu::vectors_of<8>::halves bits = vgpu::half_vectors::narrow<8>(all.value);
+    memcpy(to, &bits, sizeof bits);
+}
+inline void narrow(pack<__nv_bfloat16> *to, wide<8> all)
+{
+    vgpu::vectors_of<8>::halves bits = vgpu::bfloat16_vectors::narrow<8>(all.value);
+    memcpy(to, &bits, sizeof bits);
+}
+
+#else
+
+template <int n> struct wide {
+    float value[n];
+};
+
+template <int n> __device__ __forceinline__ wide<n> add(wide<n> a, wide<n> b)
+{
+    TUTTI_UNROLL
+    for (int k = 0; k < n; k++) {
+        a.value[k] = __fadd_rn(a.value[k], b.value[k]);
+    }
+    return a;
+}
+template <int n> __device__ __forceinline__ wide<n> multiply(wide<n> a, wide<n> b)
+{
+    TUTTI_UNROLL
+    for (int k = 0; k < n; k++) {
+        a.value[k] = __fmul_rn(a.value[k], b.value[k]);
+    }
+    return a;
+}
+template <int n> __device__ __forceinline__ wide<n> multiply(wide<n> a, float factor)
+{
+    TUTTI_UNROLL
+    for (int k = 0; k < n; k++) {
+        a.value[k] = __fmul_rn(a.value[k], factor);
+    }
+    return a;
+}
+template <int n> __device__ __forceinline__ wide<n> load_wide(const float *from)
+{
+    wide<n> all;
+    TUTTI_UNROLL
+    for (int k = 0; k < n; k++) {
+        all.value[k] = from[k];
+    }
+    return all;
+}
+template <int n> __device__ __forceinline__ void store_wide(float *to, wide<n> all)
+{
+    TUTTI_UNROLL
+    for (int k = 0; k < n; k++) {
+        to[k] = all.value[k];
+    }
+}
+
+template <typename T> __device__ __forceinline__ wide<pack_size<T>> widen(const pack<T> &value)
+{
+    wide<pack_size<T>> all;
+    TUTTI_UNROLL
+    for (int k = 0; k < pack_size<T>; k++) {
+        all.value[k] = to_float(value.element[k]);
+    }
+    return all;
+}
+// Rounds to the nearest, once.
+template <typename T>
+__device__ __forceinline__ void narrow(pack<T> *to, const wide<pack_size<T>> &all)
+{
+    TUTTI_UNROLL
+    for (int k = 0; k < pack_size<T>; k++) {
+        from_float(&to->element[k], all.value[k]);
+    }
+}
+
+#endif
+
+} // namespace tutti
+#endif
