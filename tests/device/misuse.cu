@@ -176,7 +176,7 @@ static const misuse MISUSES[] = {
      cudaErrorLaunchTimeout,
      {"deadlock", "rank 0, device 0: kernel different_indices",
       "thread 0 waits at @different: at LSA barrier 0 of rank 0, round 1",
-      "rank 1 never came to it; block (0,0,0) of its kernel different_indices waits at LSA "
+      "rank 1 never came to it; block (0,0,0) of its kernel different_indices is at LSA "
       "barrier 1, round 1, at @different",
       "thread 0 waits at @different: at LSA barrier 1 of rank 1, round 1",
       "threads 1-31 wait at @different: at __syncthreads"}},

@@ -4,7 +4,8 @@
 #include "block.h"
 #include "check.h"
 
-#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,6 @@ struct visit {
     const char *kind;
     uint64_t arrived; // rounds that it has announced
     bool open;
-    int waits;             // threads that wait for the others of round `arrived`
     const char *kernel;    // outlives its launches
     uint3 block, thread;   // who opened it last, or holds it
     uintptr_t place;       // of the last step; a return address
@@ -26,38 +26,43 @@ struct visit {
     struct visit *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards the table
-static struct visit *table[BUCKETS];
+// Members of one barrier are in different buckets, so that they do not wait for each other here.
+static struct bucket {
+    _Alignas(64) atomic_bool taken; // guards the list; held for some instructions
+    struct visit *first;
+} table[BUCKETS];
 
-// Under the thread sanitizer the lock makes no order: it would hide races between ranks.
+// Under the thread sanitizer the locks make no order: they would hide races between ranks.
 extern void AnnotateIgnoreSyncBegin(const char *file, int line) __attribute__((weak));
 extern void AnnotateIgnoreSyncEnd(const char *file, int line) __attribute__((weak));
 
-static void lock_table(void)
+static void lock(struct bucket *bucket)
 {
     if (AnnotateIgnoreSyncBegin) {
         AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
     }
-    pthread_mutex_lock(&lock);
+    while (atomic_exchange_explicit(&bucket->taken, true, memory_order_acquire)) {
+        (void)sched_yield();
+    }
 }
 
-static void unlock_table(void)
+static void unlock(struct bucket *bucket)
 {
-    pthread_mutex_unlock(&lock);
+    atomic_store_explicit(&bucket->taken, false, memory_order_release);
     if (AnnotateIgnoreSyncEnd) {
         AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
     }
 }
 
-static struct visit **bucket_of(const void *record)
+static struct bucket *bucket_of(const void *record, int member)
 {
-    return &table[(uintptr_t)record / 64 % BUCKETS];
+    return &table[((uintptr_t)record / 64 + (size_t)member * 37) % BUCKETS];
 }
 
-// Under the lock; NULL where there is none.
-static struct visit *find_visit(const void *record, int member)
+// In a locked bucket; NULL where there is none.
+static struct visit *find_visit(struct bucket *bucket, const void *record, int member)
 {
-    for (struct visit *v = *bucket_of(record); v; v = v->next) {
+    for (struct visit *v = bucket->first; v; v = v->next) {
         if (v->record == record && v->member == member) {
             return v;
         }
@@ -65,18 +70,30 @@ static struct visit *find_visit(const void *record, int member)
     return NULL;
 }
 
-static struct visit *get_visit(const struct vgpu_barrier_use *use)
+// A copy of what is known of a member at a barrier; false: nothing is.
+static bool look_up(const void *record, int member, struct visit *visit_out)
 {
-    struct visit *visit = find_visit(use->record, use->member);
+    struct bucket *bucket = bucket_of(record, member);
+    lock(bucket);
+    const struct visit *visit = find_visit(bucket, record, member);
+    if (visit) {
+        *visit_out = *visit;
+    }
+    unlock(bucket);
+    return visit != NULL;
+}
+
+static struct visit *get_visit(struct bucket *bucket, const struct vgpu_barrier_use *use)
+{
+    struct visit *visit = find_visit(bucket, use->record, use->member);
     if (!visit) {
         visit = calloc(1, sizeof(*visit));
         if (visit) {
-            struct visit **bucket = bucket_of(use->record);
             visit->record = use->record;
             visit->member = use->member;
             visit->arrived = use->round;
-            visit->next = *bucket;
-            *bucket = visit;
+            visit->next = bucket->first;
+            bucket->first = visit;
         }
     }
     return visit;
@@ -84,9 +101,9 @@ static struct visit *get_visit(const struct vgpu_barrier_use *use)
 
 void vgpu_check_forget_barriers(uintptr_t base, size_t bytes)
 {
-    lock_table();
     for (int i = 0; i < BUCKETS; i++) {
-        struct visit **link = &table[i];
+        lock(&table[i]);
+        struct visit **link = &table[i].first;
         while (*link) {
             struct visit *visit = *link;
             if ((uintptr_t)visit->record - base < bytes) {
@@ -96,8 +113,8 @@ void vgpu_check_forget_barriers(uintptr_t base, size_t bytes)
                 link = &visit->next;
             }
         }
+        unlock(&table[i]);
     }
-    unlock_table();
 }
 
 // Two groups have one barrier open.
@@ -126,8 +143,9 @@ void vgpu_check_barrier(enum vgpu_barrier_step step, const struct vgpu_barrier_u
     if (!thread) {
         return;
     }
-    lock_table();
-    struct visit *visit = get_visit(use);
+    struct bucket *bucket = bucket_of(use->record, use->member);
+    lock(bucket);
+    struct visit *visit = get_visit(bucket, use);
     if (visit) {
         taken = step == VGPU_BARRIER_OPENED && visit->open;
         other = *visit;
@@ -147,7 +165,7 @@ void vgpu_check_barrier(enum vgpu_barrier_step step, const struct vgpu_barrier_u
             visit->open = false;
         }
     }
-    unlock_table();
+    unlock(bucket);
     if (taken) {
         refuse_second(use, &other, place);
     }
@@ -156,37 +174,31 @@ void vgpu_check_barrier(enum vgpu_barrier_step step, const struct vgpu_barrier_u
 void vgpu_check_wait(const struct vgpu_barrier_use *use)
 {
     struct vgpu_thread *thread = vgpu_current_thread;
-    if (!thread) {
-        return;
+    if (thread) {
+        thread->waits_for = use;
+        thread->place = (uintptr_t)__builtin_return_address(0);
     }
-    const struct vgpu_barrier_use *about = use ? use : thread->waits_for;
-    thread->waits_for = use;
-    thread->place = (uintptr_t)__builtin_return_address(0);
-    if (!about) {
-        return;
-    }
-    lock_table();
-    struct visit *visit = find_visit(about->record, about->member);
-    if (visit) {
-        visit->waits += use ? 1 : -1;
-    }
-    unlock_table();
 }
 
 // ---- Where the others are -----------------------------------------------------------------------
 
-// Under the lock: another barrier at which the rank waits; NULL: none.
-static const struct visit *find_other_wait(const struct vgpu_barrier_use *use, int rank, int device)
+// Another barrier that the rank has open on its device; false: none.
+static bool find_other_open(const struct vgpu_barrier_use *use, int rank, int device,
+                            struct visit *visit_out)
 {
-    for (int i = 0; i < BUCKETS; i++) {
-        for (const struct visit *v = table[i]; v; v = v->next) {
-            if (v->rank == rank && v->waits > 0 && v->record != use->record &&
-                vgpu_check_device_of(v->record, rank) == device) {
-                return v;
+    bool found = false;
+    for (int i = 0; i < BUCKETS && !found; i++) {
+        lock(&table[i]);
+        for (const struct visit *v = table[i].first; v && !found; v = v->next) {
+            found = v->rank == rank && v->open && v->record != use->record &&
+                    vgpu_check_device_of(v->record, rank) == device;
+            if (found) {
+                *visit_out = *v;
             }
         }
+        unlock(&table[i]);
     }
-    return NULL;
+    return found;
 }
 
 static void describe_absent(const struct vgpu_barrier_use *use, int member, FILE *out)
@@ -198,20 +210,16 @@ static void describe_absent(const struct vgpu_barrier_use *use, int member, FILE
         (void)fprintf(out, " has not arrived; it is in another process");
         return;
     }
-    lock_table();
-    const struct visit *visit = find_visit(use->record, member);
-    struct visit here = visit ? *visit : (struct visit){0};
-    const struct visit *other = find_other_wait(use, rank, device);
-    struct visit there = other ? *other : (struct visit){0};
-    unlock_table();
-    if (!visit) {
+    struct visit here = {0};
+    struct visit there = {0};
+    if (!look_up(use->record, member, &here)) {
         (void)fprintf(out, " never came to it");
     } else {
         (void)fprintf(out, " came to it for %llu rounds, last at %s",
                       (unsigned long long)here.arrived, vgpu_place_of(here.place, false));
     }
-    if (other) {
-        (void)fprintf(out, "; block (%u,%u,%u) of its kernel %s waits at %s %d, round %llu, at %s",
+    if (find_other_open(use, rank, device, &there)) {
+        (void)fprintf(out, "; block (%u,%u,%u) of its kernel %s is at %s %d, round %llu, at %s",
                       there.block.x, there.block.y, there.block.z, there.kernel, there.kind,
                       there.index, (unsigned long long)there.arrived,
                       vgpu_place_of(there.place, false));
@@ -231,11 +239,8 @@ static bool is_absent(const struct vgpu_barrier_use *use, int member)
         uint32_t word = __atomic_load_n(&use->inbox[member], __ATOMIC_ACQUIRE);
         return (int32_t)(word - use->target) < 0;
     }
-    lock_table();
-    const struct visit *visit = find_visit(use->record, member);
-    bool absent = !visit || visit->arrived <= use->round;
-    unlock_table();
-    return absent;
+    struct visit visit;
+    return !look_up(use->record, member, &visit) || visit.arrived <= use->round;
 }
 
 void vgpu_check_describe_wait(const struct vgpu_barrier_use *use, FILE *out)

@@ -201,7 +201,8 @@ NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::waitAll(cuda::memo
     bool late = false;
 #if NCCL_DEVICE_CHECKED
     vgpu_barrier_use use;
-    if (__builtin_expect(vgpu_checking, 0)) {
+    bool polls = coop.thread_rank() < (multimem ? 1 : team.nRanks - 1);
+    if (__builtin_expect(vgpu_checking, 0) && polls) {
         use = describe(withTimeout);
         vgpu_check_wait(&use);
     }
@@ -219,7 +220,7 @@ NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::waitAll(cuda::memo
         }
     }
 #if NCCL_DEVICE_CHECKED
-    if (__builtin_expect(vgpu_checking, 0)) {
+    if (__builtin_expect(vgpu_checking, 0) && polls) {
         vgpu_check_wait(nullptr);
     }
 #endif

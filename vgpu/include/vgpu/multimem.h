@@ -346,12 +346,14 @@ inline __attribute__((always_inline)) void load_reduce(typename Kind::storage (&
 {
     const size_t bytes = sizeof(typename Kind::storage) * registers;
     static_assert(bytes <= 16, "a multimem access has at most 16 bytes");
+    loaded<Kind, registers> result;
     if (is_plain(address, bytes))
         reducer<Kind, bytes, op>::run(
             vgpu_multimem_cache, reinterpret_cast<uintptr_t>(address) - vgpu_multimem_cache.base,
-            out);
+            result.value);
     else
-        load_reduce_slowly<Kind, registers, op>(out, address);
+        result = load_reduce_slowly<Kind, registers, op>(address);
+    memcpy(out, result.value, bytes);
 }
 
 // `value` into every member, by one instruction each.
