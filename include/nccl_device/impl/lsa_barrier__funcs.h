@@ -95,7 +95,8 @@ ncclLsaBarrierSession_internal<Coop>::waitWord(uint32_t *word, uint32_t target,
     while ((int32_t)(announced.load(order) - target) < 0) {
         if (nccl::utility::testAbort(comm.abortFlag, steps)) {
 #if NCCL_DEVICE_CHECKED
-            uint32_t flag = *comm.abortFlag;
+            uint32_t flag = cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*comm.abortFlag)
+                                .load(cuda::memory_order_acquire);
             if (flag >= (uint32_t)NCCL_ABORT_FLAG_DEATH) {
                 vgpu_fault(cudaErrorLaunchFailure,
                            "rank %u died while rank %d waited in LSA barrier %d",
