@@ -222,9 +222,14 @@ static ncclResult_t check_stream(const struct ncclComm *comm, cudaStream_t strea
 {
     bool is_default = stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
     int device = comm->cuda_device;
-    if (!is_default) {
-        TRY_CUDA(cudaStreamGetDevice(stream, &device));
+    cudaError_t error = is_default ? cudaSuccess : cudaStreamGetDevice(stream, &device);
+    if (error == cudaErrorInvalidResourceHandle) {
+        (void)cudaGetLastError();
+        return tt_fail(ncclInvalidArgument,
+                       "rank %d: %s: stream %p is no stream of this process, or was destroyed",
+                       comm->rank, function_name, (void *)stream);
     }
+    TRY(tt_cuda((int)error, "cudaStreamGetDevice"));
     if (device != comm->cuda_device) {
         return tt_fail(ncclInvalidArgument,
                        "rank %d: %s: stream %p is of device %d, but the communicator's device is "

@@ -115,6 +115,10 @@ static void refusals(void)
     EXPECT_EQ(tuttiAllReduceRMSNorm(m, m, 4, 4, NULL, ncclFloat, w.comm[0], w.stream[1]),
               ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(w.comm[0]), "is of device 1, but the communicator's device");
+    EXPECT_EQ(
+        tuttiAllReduceRMSNorm(m, m, 4, 4, NULL, ncclFloat, w.comm[0], (cudaStream_t)(void *)m),
+        ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(w.comm[0]), "is no stream of this process");
     close_world(&w);
 }
 

@@ -8,7 +8,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { SLOTS = 256, SLOT_BYTES = 128 }; // two cache lines apart: each has its own readers
+enum { SLOTS = 256, SLOT_BYTES = 128 }; // two cache lines: each has its own readers
+
+_Static_assert(SLOT_BYTES == NCCL_ABORT_FLAG_WORDS * sizeof(uint32_t), "all its words");
 
 struct slab {
     struct slab *next;
@@ -52,7 +54,9 @@ static bool take_from(struct slab *slab, _Atomic uint32_t **host_out, uint32_t *
             slab->taken[i] = true;
             *host_out = (_Atomic uint32_t *)(void *)(slab->host + (size_t)i * SLOT_BYTES);
             *device_out = (uint32_t *)(void *)(slab->device + (size_t)i * SLOT_BYTES);
-            atomic_store(*host_out, 0);
+            for (int word = 0; word < NCCL_ABORT_FLAG_WORDS; word++) {
+                atomic_store(*host_out + word, 0);
+            }
             return true;
         }
     }

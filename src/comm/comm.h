@@ -31,6 +31,8 @@ struct ncclComm {
     char failure_text[512];  // why async_error is set; release by `told`
     // Abort: the host flag that waits watch, and the same word in memory that kernels read (mapped
     // pinned memory). 0: go on; 1: aborted or failed; NCCL_ABORT_FLAG_DEATH + r: rank r died.
+    // Behind it the bits of members of the LSA team that have left
+    // (nccl_device/impl/comm__types.h).
     _Atomic uint32_t *abort_flag; // host address
     uint32_t *abort_flag_device;  // device address of the same word
     struct tt_peer *peers;        // [nranks]

@@ -43,9 +43,22 @@ bool tt_comm_fail(struct ncclComm *comm, ncclResult_t result, const char *text)
     return first;
 }
 
+// Kernels must know who will not come to a barrier any more.
+static void tell_kernels_of_leavers(struct ncclComm *comm)
+{
+    const _Atomic unsigned char *left = tt_bootstrap_left(comm->bootstrap);
+    int first = comm->rank - comm->lsa_rank;
+    for (int member = 0; member < comm->lsa_size && member < NCCL_LEFT_RANKS; member++) {
+        if (atomic_load_explicit(&left[first + member], memory_order_acquire) != 0) {
+            atomic_fetch_or(comm->abort_flag + 1 + member / 32, 1u << member % 32);
+        }
+    }
+}
+
 static void look_at_peers(struct ncclComm *comm)
 {
     ncclResult_t result = tt_bootstrap_look(comm->bootstrap);
+    tell_kernels_of_leavers(comm);
     if (result == ncclSuccess) {
         return;
     }

@@ -309,6 +309,42 @@ static void peer_that_dies(void)
     }
 }
 
+// A rank that is late for an operation is named on stderr after ten seconds; it is no error.
+static void come_late(int rank, int size)
+{
+    struct member m;
+    int ends[2], saved = -1;
+    char text[1024] = "";
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    if (rank == 0) {
+        EXPECT_EQ(pipe(ends), 0);
+        saved = dup(2);
+        dup2(ends[1], 2);
+        close(ends[1]);
+    } else {
+        poll(NULL, 0, 11500);
+    }
+    EXPECT_OK(tuttiAllReduceRMSNorm(m.memory, m.memory, 8, 64, NULL, ncclFloat, m.comm, m.stream));
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    if (rank == 0) {
+        dup2(saved, 2);
+        EXPECT(read(ends[0], text, sizeof text - 1) > 0);
+        EXPECT_CONTAINS(text, "rank 0: tuttiAllReduceRMSNorm #1 on ");
+        EXPECT_CONTAINS(text, ": waiting for 2 of 3 to enter: 1, 2, for 10 s");
+    }
+    ncclResult_t state = ncclInternalError;
+    EXPECT_OK(ncclCommGetAsyncError(m.comm, &state));
+    EXPECT_EQ(state, ncclSuccess);
+    EXPECT_OK(ncclCommDestroy(m.comm));
+}
+
+static void late_ranks(void)
+{
+    run_ranks(3, come_late, 60);
+}
+
 // ---- Fork ---------------------------------------------------------------------------------------
 
 #if defined(__SANITIZE_THREAD__)
@@ -354,6 +390,7 @@ int main(void)
     RUN(peer_that_leaves);
     RUN(device_that_fails);
     RUN(peer_that_dies);
+    RUN(late_ranks);
     RUN(inherited);
     return expect_result();
 }

@@ -113,9 +113,47 @@ static void aborting_peer_of_a_barrier()
     run_thread_ranks(2, wait_for_the_aborting, 60);
 }
 
+// A peer that destroys the communicator instead of coming.
+static void wait_for_the_leaver(int rank, int size)
+{
+    ncclUniqueId id = {};
+    ncclComm_t comm = nullptr;
+    ncclDevComm device_comm;
+    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    needs.lsaBarrierCount = 2;
+    if (rank == 0) {
+        EXPECT_OK(ncclGetUniqueId(&id));
+    }
+    ranks_broadcast(&id, sizeof id);
+    EXPECT_CUDA(cudaSetDevice(rank));
+    if (!EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) ||
+        !EXPECT_OK(ncclDevCommCreate(comm, &needs, &device_comm))) {
+        return;
+    }
+    meet_once<<<2, 32>>>(device_comm); // this one all come to
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    if (rank == 0) {
+        poll(nullptr, 0, 200);
+    } else {
+        meet_once<<<2, 32>>>(device_comm);
+        double start = now_s();
+        EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+        EXPECT(now_s() - start < 3);
+    }
+    EXPECT_OK(ncclCommDestroy(comm));
+    ranks_barrier();
+    _exit(expect_failures() != 0);
+}
+
+static void leaving_peer_of_a_barrier()
+{
+    run_ranks(3, wait_for_the_leaver, 60);
+}
+
 int main(void)
 {
     RUN(dead_peer_of_a_barrier);
+    RUN(leaving_peer_of_a_barrier);
     RUN(aborting_peer_of_a_barrier);
     return expect_result();
 }

@@ -54,10 +54,12 @@ struct ncclDevComm {
     bool ginStrongLegacySignals;
 
     // Always set. The word is 0 while the communicator works, 1 once it is aborted or has failed,
-    // NCCL_ABORT_FLAG_DEATH + r once rank r has died.
+    // NCCL_ABORT_FLAG_DEATH + r once rank r has died. Behind it stands a bit for each LSA rank
+    // below NCCL_LEFT_RANKS: 1 once it has destroyed the communicator.
     uint32_t *abortFlag;
 };
-enum { NCCL_ABORT_FLAG_DEATH = 2 };
+enum { NCCL_ABORT_FLAG_DEATH = 2, NCCL_ABORT_FLAG_WORDS = 32 };
+enum { NCCL_LEFT_RANKS = 32 * (NCCL_ABORT_FLAG_WORDS - 1) };
 
 #ifdef __cplusplus
 static_assert(sizeof(ncclDevComm) <= 240, "ncclDevComm is passed by value to kernels");

@@ -159,19 +159,63 @@ NCCL_DEVICE_INLINE uint32_t ncclLsaBarrierSession_internal<Coop>::arrivalTarget(
     return (uint32_t)(multimem ? (rounds / 2 + 1) * (uint64_t)team.nRanks : rounds + 1);
 }
 
+#if NCCL_DEVICE_CHECKED
+// Whether member `peer` of the team has left the communicator: what it had to announce is
+// announced.
+template <typename Coop>
+NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::hasLeft(int peer) const
+{
+    int member = comm.lsaRank + (peer - team.rank) * team.stride;
+    if (comm.abortFlag == nullptr || member < 0 || member >= NCCL_LEFT_RANKS) {
+        return false;
+    }
+    cuda::atomic_ref<uint32_t, cuda::thread_scope_system> word(comm.abortFlag[1 + member / 32]);
+    return (word.load(cuda::memory_order_acquire) >> member % 32 & 1) != 0;
+}
+
+// A wait that cannot end is an error of the kernel: a member died, or left without coming here.
+// peer: whose word it is, -1: all members count in it; then it is only certain after a while.
+template <typename Coop>
+NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<Coop>::checkPeers(uint32_t *word,
+                                                                         uint32_t target, int peer,
+                                                                         uint64_t &since) const
+{
+    cuda::atomic_ref<uint32_t, cuda::thread_scope_system> announced(*word);
+    int first = peer >= 0 ? peer : 0, last = peer >= 0 ? peer : team.nRanks - 1;
+    for (int p = first; p <= last; p++) {
+        if (!hasLeft(p) || (int32_t)(announced.load(cuda::memory_order_acquire) - target) >= 0) {
+            continue;
+        }
+        uint64_t now = vgpu_global_timer();
+        since = since == 0 ? now : since;
+        if (peer >= 0 || now - since > NCCL_LSA_BARRIER_PATIENCE_NS) {
+            vgpu_fault(cudaErrorLaunchFailure,
+                       "rank %d waits in LSA barrier %d for rank %d, which has destroyed the "
+                       "communicator and will not come",
+                       comm.rank, index, comm.rank + (p - team.rank) * team.stride);
+        }
+    }
+}
+#endif
+
 // True once *word has reached `target`, or the communicator is aborted; false at the deadline.
 template <typename Coop>
 template <bool withTimeout>
-NCCL_DEVICE_INLINE bool
-ncclLsaBarrierSession_internal<Coop>::waitWord(uint32_t *word, uint32_t target,
-                                               cuda::memory_order order, uint64_t deadline) const
+NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::waitWord(
+    uint32_t *word, uint32_t target, cuda::memory_order order, uint64_t deadline, int peer) const
 {
     cuda::atomic_ref<uint32_t, cuda::thread_scope_system> announced(*word);
     uint32_t steps = 0;
+#if NCCL_DEVICE_CHECKED
+    uint64_t since = 0; // when a member was seen to have left
+#else
+    (void)peer;
+#endif
     while ((int32_t)(announced.load(order) - target) < 0) {
         if (nccl::utility::testAbort(comm.abortFlag, steps)) {
 #if NCCL_DEVICE_CHECKED
-            uint32_t flag = *comm.abortFlag;
+            uint32_t flag = cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*comm.abortFlag)
+                                .load(cuda::memory_order_acquire);
             if (flag >= (uint32_t)NCCL_ABORT_FLAG_DEATH) {
                 vgpu_fault(cudaErrorLaunchFailure,
                            "rank %u died while rank %d waited in LSA barrier %d",
@@ -183,6 +227,11 @@ ncclLsaBarrierSession_internal<Coop>::waitWord(uint32_t *word, uint32_t target,
         if (withTimeout && (int64_t)((uint64_t)clock64() - deadline) >= 0) {
             return false;
         }
+#if NCCL_DEVICE_CHECKED
+        if (!withTimeout && steps % 64 == 0) {
+            checkPeers(word, target, peer, since);
+        }
+#endif
     }
     return true;
 }
@@ -210,13 +259,13 @@ NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::waitAll(cuda::memo
     if (multimem) {
         if (coop.thread_rank() == 0) {
             uint32_t *word = stateWord(team.rank, multicastInbox());
-            late = !this->template waitWord<withTimeout>(word, target, acquire, deadline);
+            late = !this->template waitWord<withTimeout>(word, target, acquire, deadline, -1);
         }
     } else {
         for (int i = coop.thread_rank() + 1; i < team.nRanks && !late; i += coop.size()) {
             int peer = team.rank + i < team.nRanks ? team.rank + i : team.rank + i - team.nRanks;
             uint32_t *word = stateWord(team.rank, NCCL_LSA_BARRIER_INBOX + peer);
-            late = !this->template waitWord<withTimeout>(word, target, acquire, deadline);
+            late = !this->template waitWord<withTimeout>(word, target, acquire, deadline, peer);
         }
     }
 #if NCCL_DEVICE_CHECKED

@@ -29,6 +29,8 @@ enum {
     NCCL_LSA_BARRIER_LATE = 6,
     NCCL_LSA_BARRIER_INBOX = 8,
 };
+// How long the others may take after a member has left, where all count in one word.
+#define NCCL_LSA_BARRIER_PATIENCE_NS UINT64_C(10000000000)
 
 // Words of one record for a team of nRanks.
 NCCL_HOST_DEVICE_INLINE size_t ncclLsaBarrierWords(int nRanks)
@@ -61,7 +63,12 @@ template <typename Coop> struct ncclLsaBarrierSession_internal {
     NCCL_DEVICE_INLINE uint32_t arrivalTarget() const;
     template <bool withTimeout>
     NCCL_DEVICE_INLINE bool waitWord(uint32_t *word, uint32_t target, cuda::memory_order order,
-                                     uint64_t deadline) const;
+                                     uint64_t deadline, int peer) const;
+#if NCCL_DEVICE_CHECKED
+    NCCL_DEVICE_INLINE bool hasLeft(int peer) const;
+    NCCL_DEVICE_INLINE void checkPeers(uint32_t *word, uint32_t target, int peer,
+                                       uint64_t &since) const;
+#endif
     template <bool withTimeout>
     NCCL_DEVICE_INLINE bool waitAll(cuda::memory_order order, uint64_t timeoutCycles);
 };
