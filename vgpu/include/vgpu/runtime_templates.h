@@ -203,15 +203,6 @@ template <class T> inline cudaError_t cudaFuncSetCacheConfig(T *kernel, cudaFunc
     return ::cudaFuncSetCacheConfig(reinterpret_cast<const void *>(kernel), config);
 }
 
-template <class T> inline cudaError_t cudaFuncGetName(const char **name, T *kernel)
-{
-    return ::cudaFuncGetName(name, reinterpret_cast<const void *>(kernel));
-}
-template <class T> inline cudaError_t cudaGetFuncBySymbol(cudaFunction_t *function, T *kernel)
-{
-    return ::cudaGetFuncBySymbol(function, reinterpret_cast<const void *>(kernel));
-}
-
 // ---- Occupancy ---------------------------------------------------------------------------------
 
 template <class T>
