@@ -166,6 +166,7 @@ reduce_in_place(const all_reduce_layout<T> &layout, const Source &source, const 
     for (size_t s = singles.begin + threadIdx.x; s < singles.end; s += blockDim.x) {
         sink.store_one(layout.single(s), held.singles[s - singles.begin]);
     }
+    __syncthreads(); // as after a barrier, all of the block's threads see the output
 }
 
 // Everything between the barriers and the exit barrier.
@@ -198,18 +199,24 @@ __device__ __forceinline__ void two_shot(const all_reduce_arguments &args, const
     barrier.sync(ncclCoopCta(), cuda::memory_order_acq_rel);
 }
 
-// One all-reduce, from the entry barrier to the exit barrier; may be called again with the same
-// barrier. All threads of all blocks of all ranks call it.
+// One all-reduce: first the entry barrier, then the rest, with the exit barrier; may be repeated
+// with the same barrier. All threads of all blocks of all ranks call both.
+__device__ __forceinline__ void all_reduce_meet(const all_reduce_arguments &args,
+                                                all_reduce_barrier &barrier)
+{
+    TUTTI_MARK("wait for inputs");
+    barrier.sync(ncclCoopCta(), args.entry);
+}
+
 template <typename T, bool is_one_shot, bool multimem>
-__device__ __forceinline__ void all_reduce(const all_reduce_arguments &args,
-                                           const ncclDevComm &comm, all_reduce_barrier &barrier)
+__device__ __forceinline__ void all_reduce_rest(const all_reduce_arguments &args,
+                                                const ncclDevComm &comm,
+                                                all_reduce_barrier &barrier)
 {
     __shared__ float4 packs_memory[is_one_shot ? all_reduce_held : 1];
     __shared__ float4 singles_memory[2];
     held_elements<T> held = {reinterpret_cast<pack<T> *>(packs_memory),
                              reinterpret_cast<T *>(singles_memory)};
-    TUTTI_MARK("wait for inputs");
-    barrier.sync(ncclCoopCta(), args.entry);
     TUTTI_MARK(is_one_shot ? "one-shot" : "two-shot");
 #define TUTTI_RUN(source, sink)                                                                    \
     do {                                                                                           \
@@ -245,7 +252,8 @@ __global__ void __launch_bounds__(all_reduce_threads)
 {
     ncclCoopCta cta;
     all_reduce_barrier barrier{cta, comm, ncclTeamTagLsa(), blockIdx.x, multimem};
-    all_reduce<T, is_one_shot, multimem>(args, comm, barrier);
+    all_reduce_meet(args, barrier);
+    all_reduce_rest<T, is_one_shot, multimem>(args, comm, barrier);
 }
 
 } // namespace tutti

@@ -93,6 +93,18 @@ void expect_rows(float *expected, size_t first_token, size_t end_token, size_t h
     }
 }
 
+// Elements first .. end - 1 of the sum over all ranks, in double precision.
+template <typename T> void expect_sums(float *expected, size_t first, size_t end, int ranks)
+{
+    for (size_t i = first; i < end; i++) {
+        double sum = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            sum += (double)to_float(input_element<T>(rank, i));
+        }
+        expected[i] = (float)sum;
+    }
+}
+
 // True when every element is within the tolerance of its type; prints the first that is not.
 template <typename T>
 bool compare(const T *result, const float *expected, size_t elements, size_t hidden, int rank)

@@ -492,6 +492,42 @@ static void unsafe_calls(void)
     }
 }
 
+// Threads capture at the same time, each its own stream.
+static void *capture_many(void *argument)
+{
+    cudaStream_t stream;
+    EXPECT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int i = 0; i < 20; i++) {
+        cudaGraph_t graph = NULL;
+        cudaGraphExec_t executable = NULL;
+        EXPECT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+        EXPECT_CUDA(LAUNCH(adds_one, 1, 1, stream, argument));
+        EXPECT_CUDA(LAUNCH(adds_one, 1, 1, stream, argument));
+        EXPECT_CUDA(cudaStreamEndCapture(stream, &graph));
+        EXPECT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+        EXPECT_CUDA(cudaGraphLaunch(executable, stream));
+        EXPECT_CUDA(cudaGraphExecDestroy(executable));
+        EXPECT_CUDA(cudaGraphDestroy(graph));
+        EXPECT_CUDA(cudaStreamSynchronize(stream));
+    }
+    EXPECT_CUDA(cudaStreamDestroy(stream));
+    return NULL;
+}
+
+static void threads_capture(void)
+{
+    enum { THREADS = 4 };
+    pthread_t thread[THREADS];
+    atomic_int count = 0;
+    for (int i = 0; i < THREADS; i++) {
+        EXPECT_EQ(pthread_create(&thread[i], NULL, capture_many, &count), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        EXPECT_EQ(pthread_join(thread[i], NULL), 0);
+    }
+    EXPECT_EQ(count, THREADS * 20 * 2);
+}
+
 static void *end_here(void *argument)
 {
     (void)argument;
@@ -545,6 +581,7 @@ int main(void)
     RUN(isolation_and_merging);
     RUN(the_legacy_stream);
     RUN(unsafe_calls);
+    RUN(threads_capture);
     RUN(other_threads);
     RUN(destroyed_meanwhile);
     EXPECT_CUDA(cudaStreamDestroy(s));

@@ -224,7 +224,7 @@ static bool is_library(const char *file)
     return strncmp(file, "/usr/", 5) == 0;
 }
 
-// "/home/me/a.cu:12 (discriminator 2)" as a reader in the working folder wants it; NULL: not known.
+// "folder/a.cu:12 (discriminator 2)" as a reader in the working folder wants it; NULL: not known.
 static char *tidy_line(char *line)
 {
     char *end = strstr(line, " (");

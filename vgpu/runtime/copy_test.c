@@ -120,6 +120,54 @@ static void rows(void)
     (void)cudaGetLastError();
 }
 
+// A box of bytes, copied to another place of another box and back.
+static void boxes(void)
+{
+    enum { WIDTH = 5, HEIGHT = 3, DEPTH = 2 };
+    struct cudaPitchedPtr box;
+    static unsigned char from[4][6][8];
+    static unsigned char to[DEPTH][HEIGHT][WIDTH];
+    for (size_t i = 0; i < sizeof(from); i++) {
+        from[i / 48][i / 8 % 6][i % 8] = (unsigned char)i;
+    }
+    EXPECT_CUDA(cudaMalloc3D(&box, (struct cudaExtent){16, 4, 3}));
+    EXPECT_CUDA(cudaMemset3D(box, 0xee, (struct cudaExtent){16, 4, 3}));
+    struct cudaMemcpy3DParms p = {.srcPtr = {from, 8, 8, 6},
+                                  .srcPos = {1, 2, 1},
+                                  .dstPtr = box,
+                                  .dstPos = {3, 1, 1},
+                                  .extent = {WIDTH, HEIGHT, DEPTH},
+                                  .kind = cudaMemcpyHostToDevice};
+    EXPECT_CUDA(cudaMemcpy3D(&p));
+    struct cudaMemcpy3DParms q = {.srcPtr = box,
+                                  .srcPos = {3, 1, 1},
+                                  .dstPtr = {to, WIDTH, WIDTH, HEIGHT},
+                                  .extent = {WIDTH, HEIGHT, DEPTH},
+                                  .kind = cudaMemcpyDeviceToHost};
+    EXPECT_CUDA(cudaMemcpy3DAsync(&q, 0));
+    for (int z = 0; z < DEPTH; z++) {
+        for (int y = 0; y < HEIGHT; y++) {
+            EXPECT_EQ(memcmp(to[z][y], &from[z + 1][y + 2][1], WIDTH), 0);
+        }
+    }
+    unsigned char around[2];
+    EXPECT_CUDA(cudaMemcpy(around, (char *)box.ptr + box.pitch * (4 + 1) + 2, 1,
+                           cudaMemcpyDeviceToHost)); // left of the box
+    EXPECT_CUDA(cudaMemcpy(around + 1, (char *)box.ptr + box.pitch * (4 + 1) + 8, 1,
+                           cudaMemcpyDeviceToHost)); // right of it
+    EXPECT(around[0] == 0xee && around[1] == 0xee);
+    q.extent.height = HEIGHT + 1; // more rows than a slice has
+    EXPECT_EQ(cudaMemcpy3D(&q), cudaErrorInvalidPitchValue);
+    q.extent.height = HEIGHT;
+    q.srcPos.z = 2; // runs over the end
+    EXPECT_EQ(cudaMemcpy3D(&q), cudaErrorInvalidValue);
+    q.srcArray = (cudaArray_t)(void *)from;
+    EXPECT_EQ(cudaMemcpy3D(&q), cudaErrorNotSupported);
+    EXPECT_EQ(cudaMemcpy3D(NULL), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaFree(box.ptr));
+    (void)cudaGetLastError();
+}
+
 static void what_is_refused(void)
 {
     unsigned char *p;
@@ -151,6 +199,7 @@ int main(void)
     RUN(small_sources_are_taken_over);
     RUN(fills);
     RUN(rows);
+    RUN(boxes);
     RUN(what_is_refused);
     return expect_result();
 }

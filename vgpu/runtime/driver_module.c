@@ -8,6 +8,7 @@
 #include "error.h"
 #include "handles.h"
 #include "launch.h"
+#include "symbol.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -200,6 +201,26 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
     return vgpu_driver_end(before, error);
 }
 
+// Whether an address lies in the library, which is at `context`.
+static bool is_inside(const void *address, void *context)
+{
+    Dl_info found;
+    const struct link_map *library = context;
+    struct link_map *owner = NULL;
+    return dladdr1(address, &found, (void **)&owner, RTLD_DL_LINKMAP) != 0 && owner == library;
+}
+
+// Variables are static in what tutticc makes: the registry knows them by name.
+static const void *find_variable(const struct module *module, const char *name)
+{
+    struct link_map *library = NULL;
+    if (dlinfo(module->library, RTLD_DI_LINKMAP, &library) != 0) {
+        return NULL;
+    }
+    const void *image = vgpu_symbol_named(name, is_inside, library);
+    return image ? image : dlsym(module->library, name);
+}
+
 CUresult cuModuleGetGlobal(CUdeviceptr *pointer, size_t *bytes, CUmodule module, const char *name)
 {
     static const char *const self = "cuModuleGetGlobal";
@@ -207,7 +228,7 @@ CUresult cuModuleGetGlobal(CUdeviceptr *pointer, size_t *bytes, CUmodule module,
     struct module *found = NULL;
     cudaError_t error = name ? find_module(self, module, &found)
                              : vgpu_fail(cudaErrorInvalidValue, "%s: name is NULL", self);
-    const void *image = error == cudaSuccess ? dlsym(found->library, name) : NULL;
+    const void *image = error == cudaSuccess ? find_variable(found, name) : NULL;
     void *copy = NULL;
     size_t size = 0;
     if (error == cudaSuccess) {

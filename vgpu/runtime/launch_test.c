@@ -220,6 +220,92 @@ static void configurations_with_attributes(void)
     (void)cudaGetLastError();
 }
 
+static void attributes_one_by_one(void)
+{
+    atomic_int count = 0;
+    atomic_int *pointer = &count;
+    void *arguments[] = {&pointer};
+    cudaLaunchAttribute attribute;
+    cudaEvent_t event;
+    EXPECT_CUDA(cudaEventCreate(&event));
+    memset(&attribute, 0, sizeof(attribute));
+    cudaLaunchConfig_t config = {
+        .gridDim = {1, 1, 1}, .blockDim = {8, 1, 1}, .attrs = &attribute, .numAttrs = 1};
+    attribute.id = cudaLaunchAttributePriority; // hints
+    attribute.val.priority = -100;
+    EXPECT_CUDA(cudaLaunchKernelExC(&config, &adds_one, arguments));
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    EXPECT_CUDA(cudaLaunchKernelExC(&config, &adds_one, arguments));
+    attribute.id = cudaLaunchAttributeClusterDimension; // of one block
+    attribute.val.clusterDim.x = attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    EXPECT_CUDA(cudaLaunchKernelExC(&config, &adds_one, arguments));
+    memset(&attribute, 0, sizeof(attribute));
+    attribute.id = cudaLaunchAttributeLaunchCompletionEvent;
+    attribute.val.launchCompletionEvent.event = event;
+    EXPECT_CUDA(cudaLaunchKernelExC(&config, &adds_one, arguments));
+    EXPECT_CUDA(cudaEventSynchronize(event));
+    EXPECT_EQ(count, 32);
+    memset(&attribute, 0, sizeof(attribute));
+    attribute.id = (cudaLaunchAttributeID)99;
+    EXPECT_EQ(cudaLaunchKernelExC(&config, &adds_one, arguments), cudaErrorInvalidValue);
+    attribute.id = cudaLaunchAttributeDeviceUpdatableKernelNode;
+    attribute.val.deviceUpdatableKernelNode.deviceUpdatable = 1;
+    EXPECT_EQ(cudaLaunchKernelExC(&config, &adds_one, arguments), cudaErrorNotSupported);
+    EXPECT_EQ(cudaLaunchCooperativeKernel(&adds_one, (dim3){100000, 1, 1}, (dim3){128, 1, 1},
+                                          arguments, 0, 0),
+              cudaErrorCooperativeLaunchTooLarge);
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    EXPECT_EQ(count, 32);
+    EXPECT_CUDA(cudaEventDestroy(event));
+    (void)cudaGetLastError();
+}
+
+static void what_kernels_and_streams_say(void)
+{
+    size_t bytes = 0;
+    size_t offset = 0;
+    int number = 0;
+    const char *name = NULL;
+    cudaFunction_t function = NULL;
+    cudaLaunchConfig_t config = {.gridDim = {1, 1, 1}, .blockDim = {256, 1, 1}};
+    EXPECT_CUDA(cudaSetDevice(4)); // where no attribute was set
+    EXPECT_CUDA(cudaOccupancyAvailableDynamicSMemPerBlock(&bytes, &fills_shared, 1, 256));
+    EXPECT_EQ(bytes, 48 << 10);
+    EXPECT_CUDA(cudaOccupancyAvailableDynamicSMemPerBlock(&bytes, &fills_shared, 8, 256));
+    EXPECT_EQ(bytes, 29184); // as an H200 says
+    EXPECT_EQ(cudaOccupancyAvailableDynamicSMemPerBlock(&bytes, &fills_shared, 32, 256),
+              cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaOccupancyMaxActiveClusters(&number, &fills_shared, &config));
+    EXPECT_EQ(number % 8, 0);
+    EXPECT(number > 0);
+    EXPECT_CUDA(cudaOccupancyMaxPotentialClusterSize(&number, &fills_shared, &config));
+    EXPECT_EQ(number, 1);
+    EXPECT_CUDA(cudaFuncGetName(&name, &receives));
+    EXPECT_STR(name, "receives");
+    EXPECT_CUDA(cudaFuncGetParamInfo(&receives, 3, &offset, &bytes));
+    EXPECT(offset == 24 && bytes == 8); // behind 2, 8 at 8, 5 at 16
+    EXPECT_EQ(cudaFuncGetParamInfo(&receives, 4, &offset, &bytes), cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaGetFuncBySymbol(&function, &receives));
+    EXPECT((const void *)function == (const void *)&receives);
+
+    cudaStream_t stream, other;
+    cudaLaunchAttributeValue value = {.priority = -2};
+    EXPECT_CUDA(cudaStreamCreate(&stream));
+    EXPECT_CUDA(cudaStreamCreate(&other));
+    EXPECT_CUDA(cudaStreamSetAttribute(stream, cudaLaunchAttributePriority, &value));
+    EXPECT_CUDA(cudaStreamCopyAttributes(other, stream));
+    value.priority = 7;
+    EXPECT_CUDA(cudaStreamGetAttribute(other, cudaLaunchAttributePriority, &value));
+    EXPECT_EQ(value.priority, -2);
+    EXPECT_EQ(cudaStreamGetAttribute(other, cudaLaunchAttributeCooperative, &value),
+              cudaErrorInvalidValue);
+    EXPECT_CUDA(cudaStreamDestroy(stream));
+    EXPECT_CUDA(cudaStreamDestroy(other));
+    EXPECT_CUDA(cudaSetDevice(0));
+    (void)cudaGetLastError();
+}
+
 // ---- Images -------------------------------------------------------------------------------------
 
 static struct vgpu_target targets[2];
@@ -266,6 +352,8 @@ int main(void)
     RUN(arguments_are_copied);
     RUN(pushed_launches_nest_and_report);
     RUN(configurations_with_attributes);
+    RUN(attributes_one_by_one);
+    RUN(what_kernels_and_streams_say);
     RUN(images_must_fit_the_device);
     return expect_result();
 }

@@ -6,9 +6,7 @@
 #include <stdatomic.h>
 
 __attribute__((visibility("default"))) void module_kernel(atomic_int *count);
-__attribute__((visibility("default"))) extern int module_variable;
-
-int module_variable = 42;
+static int module_variable = 42; // as tutticc makes them
 
 void module_kernel(atomic_int *count)
 {

@@ -149,6 +149,20 @@ void *vgpu_symbol_address(void *host_image)
     return copy;
 }
 
+const void *vgpu_symbol_named(const char *name, bool (*accepts)(const void *image, void *context),
+                              void *context)
+{
+    const struct table *table = atomic_load_explicit(&current, memory_order_acquire);
+    for (size_t i = 0; table && i < table->slot_count; i++) {
+        const struct entry *entry = atomic_load_explicit(&table->slot[i], memory_order_acquire);
+        if (entry && strcmp(entry->symbol->name, name) == 0 &&
+            accepts(entry->symbol->host_image, context)) {
+            return entry->symbol->host_image;
+        }
+    }
+    return NULL;
+}
+
 bool vgpu_symbol_is_constant(const void *address)
 {
     const struct table *table = atomic_load_explicit(&current, memory_order_acquire);

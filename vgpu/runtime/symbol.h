@@ -8,4 +8,8 @@
 // variable itself, which constants without copies are. Goes through all variables.
 bool vgpu_symbol_is_constant(const void *address);
 
+// The host image of a variable with this name that `accepts` takes; NULL: none. Any thread.
+const void *vgpu_symbol_named(const char *name, bool (*accepts)(const void *image, void *context),
+                              void *context);
+
 #endif

@@ -55,6 +55,42 @@ static void addresses(void)
     EXPECT_CUDA(cudaSetDevice(0));
 }
 
+// Graphs' nodes that copy to and from a variable.
+static void in_graphs(void)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    cudaGraphNode_t to, from, wrong;
+    int value = 77;
+    int other = 78;
+    int back[2] = {0, 0};
+    EXPECT_CUDA(cudaGraphCreate(&graph, 0));
+    EXPECT_CUDA(cudaGraphAddMemcpyNodeToSymbol(&to, graph, NULL, 0, counter, &value, 4, 4,
+                                               cudaMemcpyHostToDevice));
+    EXPECT_CUDA(cudaGraphAddMemcpyNodeFromSymbol(&from, graph, &to, 1, back, counter, 8, 0,
+                                                 cudaMemcpyDeviceToHost));
+    EXPECT_CUDA(
+        cudaGraphMemcpyNodeSetParamsFromSymbol(from, back, counter, 8, 4, cudaMemcpyDeviceToHost));
+    EXPECT_EQ(cudaGraphAddMemcpyNodeToSymbol(&wrong, graph, NULL, 0, counter, &value, 4, 13,
+                                             cudaMemcpyHostToDevice),
+              cudaErrorInvalidValue);
+    EXPECT_EQ(cudaGraphAddMemcpyNodeToSymbol(&wrong, graph, NULL, 0, &value, &value, 4, 0,
+                                             cudaMemcpyHostToDevice),
+              cudaErrorInvalidSymbol);
+    EXPECT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    EXPECT_CUDA(cudaGraphLaunch(executable, 0));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    EXPECT_EQ(back[0], 77);
+    EXPECT_CUDA(cudaGraphExecMemcpyNodeSetParamsToSymbol(executable, to, counter, &other, 4, 4,
+                                                         cudaMemcpyHostToDevice));
+    EXPECT_CUDA(cudaGraphLaunch(executable, 0));
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    EXPECT_EQ(back[0], 78);
+    EXPECT_CUDA(cudaGraphExecDestroy(executable));
+    EXPECT_CUDA(cudaGraphDestroy(graph));
+    (void)cudaGetLastError();
+}
+
 static void what_is_refused(void)
 {
     int value = 0;
@@ -111,6 +147,7 @@ int main(void)
     vgpu_register_symbol(&factor_symbol);
     RUN(one_copy_per_device);
     RUN(addresses);
+    RUN(in_graphs);
     RUN(what_is_refused);
     RUN(made_anew_after_a_reset);
     RUN(many_symbols);

@@ -43,6 +43,13 @@ cudaLaunchAttribute id val
 cudaLaunchAttributeValue clusterDim programmaticEvent.flags deviceUpdatableKernelNode.devNode
 cudaLaunchConfig_t gridDim blockDim dynamicSmemBytes stream attrs numAttrs
 cudaIpcMemHandle_t reserved
+struct cudaMemcpy3DPeerParms srcPos srcPtr srcDevice dstArray dstPtr dstDevice extent
+struct cudaKernelNodeParams func gridDim blockDim sharedMemBytes kernelParams extra
+struct cudaMemsetParams dst pitch value elementSize width height
+cudaGraphExecUpdateResultInfo errorNode errorFromNode
+cudaGraphEdgeData from_port to_port type reserved
+CUgraphEdgeData from_port to_port type reserved
+CUstreamBatchMemOpParams waitValue.address waitValue.value64 waitValue.flags writeValue.flags flushRemoteWrites.flags memoryBarrier.flags
 cudaGraphInstantiateParams uploadStream errNode_out result_out
 CUmemAllocationProp type requestedHandleTypes location win32HandleMetaData allocFlags
 CUmulticastObjectProp numDevices size handleTypes flags

@@ -14,7 +14,11 @@ extern "C" {
 // each as a block of one thread under the same scheduler as kernels: it may wait for other blocks,
 // of other devices and processes too, by polling with vgpu_yield() (vgpu/device_runtime.h) between
 // looks. argument: `argument_bytes` bytes, copied before return. name: a string that outlives the
-// launch, for messages and traces. Errors: those of cudaLaunchKernel. Since 0.1.
+// launch, for messages and traces. In a stream that is being captured it becomes a node of the
+// graph, which runs it with the same argument each time; let the graph hold what the argument
+// points to (cudaGraphRetainUserObject on the graph that cudaStreamGetCaptureInfo gives): it is
+// freed when no graph, executable graph or launch has it any more. Errors: those of
+// cudaLaunchKernel, and of calls in a stream whose capture has failed. Since 0.1.
 cudaError_t vgpuLaunchNative(const char *name,
                              void (*function)(void *argument, unsigned block, unsigned block_count),
                              const void *argument, size_t argument_bytes, unsigned block_count,
