@@ -50,20 +50,20 @@ inline cudaError_t cudaMallocAsync(Value **pointer, size_t bytes, cudaStream_t s
     return ::cudaMallocAsync(reinterpret_cast<void **>(pointer), bytes, stream);
 }
 
-template <class T>
-inline cudaError_t cudaMallocFromPoolAsync(T **pointer, size_t bytes, cudaMemPool_t pool,
+template <class Value>
+inline cudaError_t cudaMallocFromPoolAsync(Value **pointer, size_t bytes, cudaMemPool_t pool,
                                            cudaStream_t stream)
 {
     return ::cudaMallocFromPoolAsync(reinterpret_cast<void **>(pointer), bytes, pool, stream);
 }
-template <class T>
-inline cudaError_t cudaMallocAsync(T **pointer, size_t bytes, cudaMemPool_t pool,
+template <class Value>
+inline cudaError_t cudaMallocAsync(Value **pointer, size_t bytes, cudaMemPool_t pool,
                                    cudaStream_t stream)
 {
     return ::cudaMallocFromPoolAsync(reinterpret_cast<void **>(pointer), bytes, pool, stream);
 }
-template <class T>
-inline cudaError_t cudaStreamAttachMemAsync(cudaStream_t stream, T *pointer, size_t bytes = 0,
+template <class Value>
+inline cudaError_t cudaStreamAttachMemAsync(cudaStream_t stream, Value *pointer, size_t bytes = 0,
                                             unsigned int flags = cudaMemAttachSingle)
 {
     return ::cudaStreamAttachMemAsync(stream, static_cast<void *>(pointer), bytes, flags);
@@ -134,22 +134,22 @@ inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *executable, cudaGraph_t
     return ::cudaGraphInstantiate(executable, graph, 0ull);
 }
 
-template <class T>
+template <class Value>
 inline cudaError_t cudaGraphAddMemcpyNodeToSymbol(cudaGraphNode_t *node, cudaGraph_t graph,
                                                   const cudaGraphNode_t *dependencies, size_t count,
-                                                  const T &symbol, const void *source, size_t bytes,
-                                                  size_t offset, cudaMemcpyKind kind)
+                                                  const Value &symbol, const void *source,
+                                                  size_t bytes, size_t offset, cudaMemcpyKind kind)
 {
     return ::cudaGraphAddMemcpyNodeToSymbol(node, graph, dependencies, count,
                                             static_cast<const void *>(&symbol), source, bytes,
                                             offset, kind);
 }
-template <class T>
+template <class Value>
 inline cudaError_t cudaGraphAddMemcpyNodeFromSymbol(cudaGraphNode_t *node, cudaGraph_t graph,
                                                     const cudaGraphNode_t *dependencies,
                                                     size_t count, void *destination,
-                                                    const T &symbol, size_t bytes, size_t offset,
-                                                    cudaMemcpyKind kind)
+                                                    const Value &symbol, size_t bytes,
+                                                    size_t offset, cudaMemcpyKind kind)
 {
     return ::cudaGraphAddMemcpyNodeFromSymbol(node, graph, dependencies, count, destination,
                                               static_cast<const void *>(&symbol), bytes, offset,
@@ -225,22 +225,23 @@ inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         blocks, reinterpret_cast<const void *>(kernel), block_size, dynamic_shared_bytes, flags);
 }
 
-template <class T>
+template <class Value>
 inline cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t *dynamic_shared_bytes,
-                                                             T *kernel, int blocks, int block_size)
+                                                             Value *kernel, int blocks,
+                                                             int block_size)
 {
     return ::cudaOccupancyAvailableDynamicSMemPerBlock(
         dynamic_shared_bytes, reinterpret_cast<const void *>(kernel), blocks, block_size);
 }
-template <class T>
-inline cudaError_t cudaOccupancyMaxPotentialClusterSize(int *cluster_size, T *kernel,
+template <class Value>
+inline cudaError_t cudaOccupancyMaxPotentialClusterSize(int *cluster_size, Value *kernel,
                                                         const cudaLaunchConfig_t *config)
 {
     return ::cudaOccupancyMaxPotentialClusterSize(cluster_size,
                                                   reinterpret_cast<const void *>(kernel), config);
 }
-template <class T>
-inline cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, T *kernel,
+template <class Value>
+inline cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, Value *kernel,
                                                   const cudaLaunchConfig_t *config)
 {
     return ::cudaOccupancyMaxActiveClusters(clusters, reinterpret_cast<const void *>(kernel),
@@ -293,18 +294,20 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int *min_grid, int *block_
         limit);
 }
 
-template <class T, class F>
-inline cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMemWithFlags(
-    int *min_grid, int *block_size, T kernel, F bytes_of, int limit = 0, unsigned int flags = 0)
+template <class Value, class Function>
+inline cudaError_t
+cudaOccupancyMaxPotentialBlockSizeVariableSMemWithFlags(int *min_grid, int *block_size,
+                                                        Value kernel, Function bytes_of,
+                                                        int limit = 0, unsigned int flags = 0)
 {
     if (flags & ~static_cast<unsigned int>(cudaOccupancyDisableCachingOverride))
         return cudaErrorInvalidValue;
     return cudaOccupancyMaxPotentialBlockSizeVariableSMem(min_grid, block_size, kernel, bytes_of,
                                                           limit);
 }
-template <class T>
+template <class Value>
 inline cudaError_t
-cudaOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int *block_size, T kernel,
+cudaOccupancyMaxPotentialBlockSizeWithFlags(int *min_grid, int *block_size, Value kernel,
                                             size_t dynamic_shared_bytes = 0, int limit = 0,
                                             unsigned int flags = 0)
 {
