@@ -8,6 +8,7 @@
 #include "cuda_runtime_api.h"
 #include "device.h"
 #include "thread_memory.h"
+#include "vgpu/native.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -88,6 +89,11 @@ const char *vgpu_last_error_text(void)
 {
     const char *text = vgpu_thread_memory(VGPU_THREAD_ERROR_TEXT, TEXT_BYTES);
     return text ? text : "";
+}
+
+const char *vgpuLastErrorText(void)
+{
+    return vgpu_last_error_text();
 }
 
 cudaError_t vgpu_last_error_exchange(cudaError_t error)

@@ -28,6 +28,10 @@ cudaError_t vgpuLaunchNative(const char *name,
 // least 1. Since 0.1.
 int vgpuWorkerCount(void);
 
+// Why the calling thread's last CUDA call failed: the argument, its value, what would be right; ""
+// if none has. Valid until the thread's next failure.
+const char *vgpuLastErrorText(void);
+
 #ifdef __cplusplus
 }
 #endif
