@@ -163,6 +163,7 @@ static void look_at_woken(struct ncclComm *comm)
 static void *watch(void *argument)
 {
     const int *descriptor = argument;
+    tt_thread_serves();
     for (;;) {
         struct epoll_event events[EVENTS];
         int count = epoll_wait(*descriptor, events, EVENTS, TICK_MS);

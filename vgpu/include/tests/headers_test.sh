@@ -25,7 +25,7 @@ for header in *.h *.hpp crt/*.h cooperative_groups/*.h nvtx3/*.h vgpu/*.h vgpu/d
     esac
     echo "#include <$header>" >"$folder/one.source"
     case $header in
-    cuda/* | *.hpp | vgpu/float16_support.h | vgpu/runtime_templates.h) ;;
+    cuda/* | *.hpp | vgpu/float16_support.h | vgpu/float16_vectors.h | vgpu/runtime_templates.h) ;;
     *) compile "$cc" -x c -std=c17 ;;
     esac
     compile "$cxx" -x c++ -std=c++17
