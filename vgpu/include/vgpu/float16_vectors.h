@@ -66,7 +66,6 @@ struct bfloat16_vectors {
     static inline void widen(typename vectors_of<n>::floats &to,
                              typename vectors_of<n>::halves value)
     {
-        typedef typename vectors_of<n>::ints ints;
         typedef typename vectors_of<n>::words words;
         words bits = __builtin_convertvector(value, words) << 16;
         to = reinterpret_cast<typename vectors_of<n>::floats>(bits);
