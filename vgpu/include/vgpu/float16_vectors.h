@@ -19,6 +19,7 @@ namespace vgpu
 template <int n> struct vectors_of {
     typedef float floats __attribute__((vector_size(4 * n)));
     typedef int32_t ints __attribute__((vector_size(4 * n)));
+    typedef uint32_t words __attribute__((vector_size(4 * n)));
     typedef uint16_t halves __attribute__((vector_size(2 * n)));
 };
 
@@ -31,7 +32,9 @@ struct half_vectors {
         typedef typename vectors_of<n>::ints ints;
         typedef typename vectors_of<n>::floats floats;
         ints bits = __builtin_convertvector(value, ints);
-        ints sign = (bits & 0x8000) << 16, rest = bits & 0x7fff;
+        typedef typename vectors_of<n>::words words;
+        ints sign = reinterpret_cast<ints>((reinterpret_cast<words>(bits) & 0x8000u) << 16);
+        ints rest = bits & 0x7fff;
         ints finite = reinterpret_cast<ints>(reinterpret_cast<floats>(rest << 13) * 0x1p112f);
         ints special = rest == 0x7c00 ? sign | 0x7f800000 : ints{} + 0x7fffffff;
         to = reinterpret_cast<floats>(rest < 0x7c00 ? sign | finite : special);
@@ -44,9 +47,12 @@ struct half_vectors {
         typedef typename vectors_of<n>::ints ints;
         typedef typename vectors_of<n>::floats floats;
         typedef typename vectors_of<n>::halves halves;
+        typedef typename vectors_of<n>::words words; // sums may wrap, comparisons are signed
         ints bits = reinterpret_cast<ints>(value);
         ints sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
-        ints normal = (rest - (112 << 23) + 0xfff + (rest >> 13 & 1)) >> 13;
+        words all = reinterpret_cast<words>(rest);
+        ints normal =
+            reinterpret_cast<ints>((all - (112u << 23) + 0xfffu + (all >> 13 & 1u)) >> 13);
         ints small = reinterpret_cast<ints>(reinterpret_cast<floats>(rest) + 0.5f) - 0x3f000000;
         ints number = rest < 0x38800000 ? small : normal;
         number = sign | (rest < 0x477ff000 ? number : ints{} + 0x7c00);
@@ -60,8 +66,8 @@ struct bfloat16_vectors {
     static inline void widen(typename vectors_of<n>::floats &to,
                              typename vectors_of<n>::halves value)
     {
-        typedef typename vectors_of<n>::ints ints;
-        ints bits = __builtin_convertvector(value, ints) << 16;
+        typedef typename vectors_of<n>::words words;
+        words bits = __builtin_convertvector(value, words) << 16;
         to = reinterpret_cast<typename vectors_of<n>::floats>(bits);
     }
     template <int n>
@@ -69,8 +75,10 @@ struct bfloat16_vectors {
     {
         typedef typename vectors_of<n>::ints ints;
         typedef typename vectors_of<n>::halves halves;
+        typedef typename vectors_of<n>::words words;
         ints bits = reinterpret_cast<ints>(value);
-        ints rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16 & 0xffff;
+        words all = reinterpret_cast<words>(bits);
+        ints rounded = reinterpret_cast<ints>((all + 0x7fffu + (all >> 16 & 1u)) >> 16);
         ints number = (bits & 0x7fffffff) > 0x7f800000 ? ints{} + 0x7fff : rounded;
         return __builtin_convertvector(number, halves);
     }
