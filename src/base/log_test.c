@@ -6,6 +6,7 @@
 #include "expect.h"
 #include "ranks.h"
 
+#include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +146,33 @@ static void threads(void)
     }
 }
 
+// Within a call, every failure has the function and the rank, once.
+static void calls(void)
+{
+    tt_call_begin("ncclX", 3);
+    (void)tt_fail(ncclSystemError, "no memory");
+    EXPECT_STR(tt_last_error(), "ncclX: rank 3: no memory");
+    (void)tt_fail(ncclSystemError, "ncclX: comm is NULL");
+    EXPECT_STR(tt_last_error(), "ncclX: rank 3: comm is NULL");
+    (void)tt_fail(ncclSystemError, "ncclX: rank 3: no");
+    EXPECT_STR(tt_last_error(), "ncclX: rank 3: no");
+    (void)tt_fail(ncclSystemError, "rank 3: aborted");
+    EXPECT_STR(tt_last_error(), "ncclX: rank 3: aborted");
+    tt_call_begin("ncclInner", 4); // the outermost counts
+    EXPECT_EQ(tt_cuda(cudaErrorInvalidValue, "cudaFree(nothing)"), ncclUnhandledCudaError);
+    EXPECT_CONTAINS(tt_last_error(), "ncclX: rank 3: cudaFree: invalid argument (1)");
+    tt_call_end();
+    EXPECT_STR(tt_call_name(), "ncclX");
+    tt_call_end();
+    EXPECT(tt_call_name() == NULL);
+    tt_call_begin("ncclMemAlloc", -1); // of no rank
+    (void)tt_fail(ncclSystemError, "no memory");
+    EXPECT_STR(tt_last_error(), "ncclMemAlloc: no memory");
+    tt_call_end();
+    (void)tt_fail(ncclSystemError, "outside");
+    EXPECT_STR(tt_last_error(), "outside");
+}
+
 int main(void)
 {
     unsetenv("NCCL_DEBUG");
@@ -157,6 +185,7 @@ int main(void)
     RUN(subsystems);
     RUN(long_text);
     RUN(threads);
+    RUN(calls);
     char path[128];
     snprintf(path, sizeof path, "%s/log-%%-x", folder);
     unlink(path);

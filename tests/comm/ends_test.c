@@ -129,6 +129,25 @@ static void destroy_against_questions(void)
     }
 }
 
+// A multimem handle that belongs to nothing is refused; an empty one has no address.
+static void multimem_of_nothing(void)
+{
+    ncclComm_t comm = make_alone();
+    void *memory = NULL, *pointer = NULL;
+    ncclWindow_t window = NULL;
+    ncclMultimemHandle_t handle = {.mcBasePtr = (void *)0x1234000};
+    EXPECT_OK(ncclMemAlloc(&memory, BYTES));
+    EXPECT_OK(ncclCommWindowRegister(comm, memory, BYTES, &window, NCCL_WIN_COLL_SYMMETRIC));
+    EXPECT_EQ(ncclGetMultimemDevicePointer(window, 0, handle, &pointer), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "mcBasePtr 0x1234000) is no multimem handle");
+    EXPECT(pointer == NULL);
+    handle.mcBasePtr = NULL;
+    EXPECT_OK(ncclGetMultimemDevicePointer(window, 0, handle, &pointer));
+    EXPECT(pointer == NULL);
+    EXPECT_OK(ncclCommDestroy(comm));
+    EXPECT_OK(ncclMemFree(memory));
+}
+
 // ---- Ends inside the caller's own open group ----------------------------------------------------
 
 static void abort_in_group(void)
@@ -386,6 +405,7 @@ int main(void)
 {
     RUN(abort_against_calls);
     RUN(destroy_against_questions);
+    RUN(multimem_of_nothing);
     RUN(abort_in_group);
     RUN(peer_that_leaves);
     RUN(device_that_fails);
