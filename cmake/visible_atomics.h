@@ -90,10 +90,23 @@ static inline void tutti_acquire(const volatile void *object, int order)
         tutti_acquire(tutti_object, (order));                                                      \
         tutti_old;                                                                                 \
     })
+// A subtraction acquires where it takes the last of what was counted: who takes another one may
+// find the object freed by then, by who took the last.
+#define TUTTI_FETCH_SUB(object, operand, order)                                                    \
+    __extension__({                                                                                \
+        __auto_type tutti_object = (object);                                                       \
+        __typeof__((void)0, *tutti_object) tutti_taken = (operand);                                \
+        tutti_release(tutti_object, (order));                                                      \
+        __auto_type tutti_old = __atomic_fetch_sub(tutti_object, tutti_taken, (order));            \
+        if (tutti_old == tutti_taken) {                                                            \
+            tutti_acquire(tutti_object, (order));                                                  \
+        }                                                                                          \
+        tutti_old;                                                                                 \
+    })
 #undef atomic_fetch_add_explicit
 #define atomic_fetch_add_explicit(object, operand, order) TUTTI_FETCH(add, object, operand, order)
 #undef atomic_fetch_sub_explicit
-#define atomic_fetch_sub_explicit(object, operand, order) TUTTI_FETCH(sub, object, operand, order)
+#define atomic_fetch_sub_explicit(object, operand, order) TUTTI_FETCH_SUB(object, operand, order)
 #undef atomic_fetch_or_explicit
 #define atomic_fetch_or_explicit(object, operand, order) TUTTI_FETCH(or, object, operand, order)
 #undef atomic_fetch_xor_explicit
@@ -116,7 +129,7 @@ static inline void tutti_acquire(const volatile void *object, int order)
 #undef atomic_fetch_add
 #define atomic_fetch_add(object, operand) TUTTI_FETCH(add, object, operand, __ATOMIC_SEQ_CST)
 #undef atomic_fetch_sub
-#define atomic_fetch_sub(object, operand) TUTTI_FETCH(sub, object, operand, __ATOMIC_SEQ_CST)
+#define atomic_fetch_sub(object, operand) TUTTI_FETCH_SUB(object, operand, __ATOMIC_SEQ_CST)
 #undef atomic_fetch_or
 #define atomic_fetch_or(object, operand) TUTTI_FETCH(or, object, operand, __ATOMIC_SEQ_CST)
 #undef atomic_fetch_xor

@@ -118,7 +118,8 @@ ncclResult_t tt_comm_enter_any(struct ncclComm *comm, const char *call)
 void tt_comm_leave(struct ncclComm *comm)
 {
     tt_call_end();
-    atomic_fetch_sub(&comm->users, 1);
+    // Release alone: who waits for the last user may free the communicator at once.
+    atomic_fetch_sub_explicit(&comm->users, 1, memory_order_release);
 }
 
 // Whether the communicator can be used now.
