@@ -92,14 +92,27 @@ static inline void tutti_acquire(const volatile void *object, int order)
     })
 #undef atomic_fetch_add_explicit
 #define atomic_fetch_add_explicit(object, operand, order) TUTTI_FETCH(add, object, operand, order)
-#undef atomic_fetch_sub_explicit
-#define atomic_fetch_sub_explicit(object, operand, order) TUTTI_FETCH(sub, object, operand, order)
 #undef atomic_fetch_or_explicit
 #define atomic_fetch_or_explicit(object, operand, order) TUTTI_FETCH(or, object, operand, order)
 #undef atomic_fetch_xor_explicit
 #define atomic_fetch_xor_explicit(object, operand, order) TUTTI_FETCH(xor, object, operand, order)
 #undef atomic_fetch_and_explicit
 #define atomic_fetch_and_explicit(object, operand, order) TUTTI_FETCH(and, object, operand, order)
+
+// Only the last of several references acquires: where another is left, its owner may have freed the
+// object by now.
+#undef atomic_fetch_sub_explicit
+#define atomic_fetch_sub_explicit(object, operand, order)                                          \
+    __extension__({                                                                                \
+        __auto_type tutti_object = (object);                                                       \
+        __typeof__((void)0, *tutti_object) tutti_operand = (operand);                              \
+        tutti_release(tutti_object, (order));                                                      \
+        __auto_type tutti_old = __atomic_fetch_sub(tutti_object, tutti_operand, (order));          \
+        if (tutti_old == tutti_operand) {                                                          \
+            tutti_acquire(tutti_object, (order));                                                  \
+        }                                                                                          \
+        tutti_old;                                                                                 \
+    })
 
 #undef atomic_load
 #define atomic_load(object) atomic_load_explicit(object, __ATOMIC_SEQ_CST)
@@ -116,7 +129,8 @@ static inline void tutti_acquire(const volatile void *object, int order)
 #undef atomic_fetch_add
 #define atomic_fetch_add(object, operand) TUTTI_FETCH(add, object, operand, __ATOMIC_SEQ_CST)
 #undef atomic_fetch_sub
-#define atomic_fetch_sub(object, operand) TUTTI_FETCH(sub, object, operand, __ATOMIC_SEQ_CST)
+#define atomic_fetch_sub(object, operand)                                                          \
+    atomic_fetch_sub_explicit(object, operand, __ATOMIC_SEQ_CST)
 #undef atomic_fetch_or
 #define atomic_fetch_or(object, operand) TUTTI_FETCH(or, object, operand, __ATOMIC_SEQ_CST)
 #undef atomic_fetch_xor
