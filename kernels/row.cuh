@@ -27,7 +27,9 @@ __device__ __forceinline__ void add_squares(norm_sums *sums, const float *x, siz
 {
     const float4 *group = reinterpret_cast<const float4 *>(x);
     size_t groups = (count + 3) / 4;
-    if (is_first) {
+    if (is_first && blockDim.x == 1) { // as a block of virtual GPUs is
+        memset(sums->partial, 0, sizeof sums->partial);
+    } else if (is_first) {
         for (unsigned t = threadIdx.x; t < norm_lanes; t += blockDim.x) {
             sums->partial[t] = 0.0f;
         }
@@ -52,16 +54,28 @@ __device__ __forceinline__ void add_squares(norm_sums *sums, const float *x, siz
     }
 }
 
+// The first three levels of the tree, for n neighbouring lanes of the 32 that remain.
+template <int n> __device__ __forceinline__ void fold_lanes(norm_sums *sums, unsigned t)
+{
+    const float *p = sums->partial + t;
+    wide<n> a = add(add(load_wide<n>(p), load_wide<n>(p + 128)),
+                    add(load_wide<n>(p + 64), load_wide<n>(p + 192)));
+    wide<n> b = add(add(load_wide<n>(p + 32), load_wide<n>(p + 160)),
+                    add(load_wide<n>(p + 96), load_wide<n>(p + 224)));
+    store_wide<n>(sums->folded + t, add(a, b));
+}
+
 // The binary tree over the 256 partial sums (distance 128, 64, .. 1). The first three levels run on
 // 32 lanes, the rest in every thread, so that two meetings of the block suffice. All threads of the
 // block call it; the caller has synchronised before.
 __device__ __forceinline__ float fold_squares(norm_sums *sums)
 {
-    const float *p = sums->partial;
-    for (unsigned t = threadIdx.x; t < 32; t += blockDim.x) {
-        float a = __fadd_rn(__fadd_rn(p[t], p[t + 128]), __fadd_rn(p[t + 64], p[t + 192]));
-        float b = __fadd_rn(__fadd_rn(p[t + 32], p[t + 160]), __fadd_rn(p[t + 96], p[t + 224]));
-        sums->folded[t] = __fadd_rn(a, b);
+    unsigned t = threadIdx.x;
+    for (; blockDim.x == 1 && t < 32; t += 4) {
+        fold_lanes<4>(sums, t);
+    }
+    for (; t < 32; t += blockDim.x) {
+        fold_lanes<1>(sums, t);
     }
     __syncthreads();
     float sum[32];

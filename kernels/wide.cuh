@@ -19,31 +19,31 @@ template <int n> struct wide {
     typename vgpu::vectors_of<n>::floats value;
 };
 
-template <int n> inline wide<n> add(wide<n> a, wide<n> b)
+template <int n> __device__ __forceinline__ wide<n> add(wide<n> a, wide<n> b)
 {
     return {a.value + b.value};
 }
-template <int n> inline wide<n> multiply(wide<n> a, wide<n> b)
+template <int n> __device__ __forceinline__ wide<n> multiply(wide<n> a, wide<n> b)
 {
     return {a.value * b.value};
 }
-template <int n> inline wide<n> multiply(wide<n> a, float factor)
+template <int n> __device__ __forceinline__ wide<n> multiply(wide<n> a, float factor)
 {
     return {a.value * factor};
 }
-template <int n> inline wide<n> load_wide(const float *from)
+template <int n> __device__ __forceinline__ wide<n> load_wide(const float *from)
 {
     wide<n> all;
     memcpy(&all, from, sizeof all);
     return all;
 }
-template <int n> inline void store_wide(float *to, wide<n> all)
+template <int n> __device__ __forceinline__ void store_wide(float *to, wide<n> all)
 {
     memcpy(to, &all, sizeof all);
 }
 
 // partial[j] += the squares of x[4 * j .. 4 * j + 3], one after the other, for j = 0 .. 3.
-inline void add_squares_of_four(float *partial, const float *x)
+__device__ __forceinline__ void add_squares_of_four(float *partial, const float *x)
 {
     typedef vgpu::vectors_of<4>::floats floats;
     typedef vgpu::vectors_of<4>::ints ints;
@@ -66,11 +66,11 @@ inline void add_squares_of_four(float *partial, const float *x)
     store_wide<4>(partial, wide<4>{sum});
 }
 
-inline wide<4> widen(pack<float> value)
+__device__ __forceinline__ wide<4> widen(pack<float> value)
 {
     return load_wide<4>(value.element);
 }
-inline wide<8> widen(pack<__half> value)
+__device__ __forceinline__ wide<8> widen(pack<__half> value)
 {
     vgpu::vectors_of<8>::halves bits;
     wide<8> all;
@@ -78,7 +78,7 @@ inline wide<8> widen(pack<__half> value)
     vgpu::half_vectors::widen<8>(all.value, bits);
     return all;
 }
-inline wide<8> widen(pack<__nv_bfloat16> value)
+__device__ __forceinline__ wide<8> widen(pack<__nv_bfloat16> value)
 {
     vgpu::vectors_of<8>::halves bits;
     wide<8> all;
@@ -87,16 +87,16 @@ inline wide<8> widen(pack<__nv_bfloat16> value)
     return all;
 }
 
-inline void narrow(pack<float> *to, wide<4> all)
+__device__ __forceinline__ void narrow(pack<float> *to, wide<4> all)
 {
     store_wide<4>(to->element, all);
 }
-inline void narrow(pack<__half> *to, wide<8> all)
+__device__ __forceinline__ void narrow(pack<__half> *to, wide<8> all)
 {
     vgpu::vectors_of<8>::halves bits = vgpu::half_vectors::narrow<8>(all.value);
     memcpy(to, &bits, sizeof bits);
 }
-inline void narrow(pack<__nv_bfloat16> *to, wide<8> all)
+__device__ __forceinline__ void narrow(pack<__nv_bfloat16> *to, wide<8> all)
 {
     vgpu::vectors_of<8>::halves bits = vgpu::bfloat16_vectors::narrow<8>(all.value);
     memcpy(to, &bits, sizeof bits);

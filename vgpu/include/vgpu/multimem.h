@@ -127,9 +127,12 @@ template <class Element, size_t bytes> struct vector {
     typedef Element type __attribute__((vector_size(bytes)));
 };
 
+// What an access moves, as one value in one register.
+template <size_t bytes> using bits = typename vector<char, bytes>::type;
+
 // ---- How kinds accumulate
 // ------------------------------------------------------------------------ reducer<Kind, bytes,
-// op>::run(range, offset, out): combines `bytes` bytes at `offset` of all members.
+// op>::run(range, offset): combines `bytes` bytes at `offset` of all members.
 
 template <class Vector, operation op> struct combine;
 template <class Vector> struct combine<Vector, operation::add> {
@@ -182,8 +185,8 @@ template <> struct arithmetic_element<int64_t, operation::add> {
 
 template <class Kind, size_t bytes, operation op> struct reducer {
     typedef typename arithmetic_element<typename Kind::element, op>::type element;
-    static inline __attribute__((always_inline)) void run(const vgpu_multimem_range &range,
-                                                          size_t offset, void *out)
+    static inline __attribute__((always_inline)) bits<bytes> run(const vgpu_multimem_range &range,
+                                                                 size_t offset)
     {
         typedef typename vector<element, bytes>::type vec;
         typedef vec __attribute__((may_alias)) aliasing_vec;
@@ -192,7 +195,7 @@ template <class Kind, size_t bytes, operation op> struct reducer {
         for (int i = 1, count = range.member_count; i < count; i++)
             result = combine<vec, op>::of(
                 result, *reinterpret_cast<const aliasing_vec *>(member[i] + offset));
-        memcpy(out, &result, bytes);
+        return reinterpret_cast<bits<bytes>>(result);
     }
 };
 
@@ -220,8 +223,8 @@ template <operation op, class Floats> inline void choose_all(Floats &sum, const 
 template <class Vectors, size_t bytes, operation op> struct reducer16 {
     static_assert(op == operation::add || op == operation::min || op == operation::max,
                   "16-bit floats have add, min and max");
-    static inline __attribute__((always_inline)) void run(const vgpu_multimem_range &range,
-                                                          size_t offset, void *out)
+    static inline __attribute__((always_inline)) bits<bytes> run(const vgpu_multimem_range &range,
+                                                                 size_t offset)
     {
         enum { n = bytes / 2 };
         typedef typename vectors_of<n>::floats floats;
@@ -238,7 +241,7 @@ template <class Vectors, size_t bytes, operation op> struct reducer16 {
                 choose_all<op>(sum, next);
         }
         typename vectors_of<n>::halves result = Vectors::template narrow<n>(sum);
-        memcpy(out, &result, bytes);
+        return reinterpret_cast<bits<bytes>>(result);
     }
 };
 template <size_t bytes, operation op>
@@ -272,8 +275,8 @@ struct e5m2_format {
 template <class Format, size_t bytes, operation op> struct reducer8 {
     static_assert(op == operation::add || op == operation::min || op == operation::max,
                   "8-bit floats have add, min and max");
-    static inline __attribute__((always_inline)) void run(const vgpu_multimem_range &range,
-                                                          size_t offset, void *out)
+    static inline __attribute__((always_inline)) bits<bytes> run(const vgpu_multimem_range &range,
+                                                                 size_t offset)
     {
         float sum[bytes];
         uint8_t raw[bytes];
@@ -286,7 +289,9 @@ template <class Format, size_t bytes, operation op> struct reducer8 {
         }
         for (size_t j = 0; j < bytes; j++)
             raw[j] = Format::narrow(sum[j]);
-        memcpy(out, raw, bytes);
+        bits<bytes> all;
+        memcpy(&all, raw, bytes);
+        return all;
     }
 };
 template <size_t bytes, operation op>
@@ -324,19 +329,12 @@ inline __attribute__((always_inline)) bool is_plain(const void *address, size_t 
 }
 
 // The rest, out of the way.
-template <class Kind, int registers> struct loaded {
-    typename Kind::storage value[registers];
-};
-template <class Kind, int registers, operation op>
-__attribute__((noinline, cold)) loaded<Kind, registers> load_reduce_slowly(const void *address)
+template <class Kind, size_t bytes, operation op>
+__attribute__((noinline, cold)) bits<bytes> load_reduce_slowly(const void *address)
 {
-    const size_t bytes = sizeof(typename Kind::storage) * registers;
     const vgpu_multimem_range &range = find(address, bytes);
     counted once(range, bytes, true);
-    loaded<Kind, registers> result;
-    reducer<Kind, bytes, op>::run(range, reinterpret_cast<uintptr_t>(address) - range.base,
-                                  result.value);
-    return result;
+    return reducer<Kind, bytes, op>::run(range, reinterpret_cast<uintptr_t>(address) - range.base);
 }
 
 // out[0..registers-1] = the members' values at `address` combined. Kind: one of the above.
@@ -346,14 +344,13 @@ inline __attribute__((always_inline)) void load_reduce(typename Kind::storage (&
 {
     const size_t bytes = sizeof(typename Kind::storage) * registers;
     static_assert(bytes <= 16, "a multimem access has at most 16 bytes");
-    loaded<Kind, registers> result;
+    bits<bytes> all;
     if (is_plain(address, bytes))
-        reducer<Kind, bytes, op>::run(
-            vgpu_multimem_cache, reinterpret_cast<uintptr_t>(address) - vgpu_multimem_cache.base,
-            result.value);
+        all = reducer<Kind, bytes, op>::run(
+            vgpu_multimem_cache, reinterpret_cast<uintptr_t>(address) - vgpu_multimem_cache.base);
     else
-        result = load_reduce_slowly<Kind, registers, op>(address);
-    memcpy(out, result.value, bytes);
+        all = load_reduce_slowly<Kind, bytes, op>(address);
+    memcpy(out, &all, bytes);
 }
 
 // `value` into every member, by one instruction each.
