@@ -4,6 +4,7 @@
 #ifndef TESTS_DEVICE_MISUSE_KERNELS_CUH
 #define TESTS_DEVICE_MISUSE_KERNELS_CUH
 
+#include <cooperative_groups.h>
 #include <nccl.h>
 #include <nccl_device.h>
 
@@ -147,6 +148,25 @@ __global__ void two_lines_of_a_group(kernel_input in)
     }
     atomicAdd(in.word, 1u);
     cta.sync(); // group, second
+}
+
+__global__ void two_lines_of_a_thread_block(kernel_input in)
+{
+    cooperative_groups::thread_block block = cooperative_groups::this_thread_block();
+    if (threadIdx.x >= 5) {
+        block.sync(); // block, first
+    }
+    atomicAdd(in.word, 1u);
+    cooperative_groups::sync(block); // block, second
+}
+
+__global__ void two_lines_of_ptx(kernel_input in)
+{
+    if (threadIdx.x >= 6) {
+        asm volatile("bar.sync 0;"); // instruction, first
+    }
+    atomicAdd(in.word, 1u);
+    asm volatile("bar.sync 0;"); // instruction, second
 }
 
 __global__ void waits_elsewhere(kernel_input in)

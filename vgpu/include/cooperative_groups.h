@@ -26,7 +26,7 @@ class thread_block
     struct arrival_token {
     };
 
-    static void sync()
+    static __forceinline__ void sync()
     {
         __syncthreads();
     }
@@ -36,7 +36,7 @@ class thread_block
         __threadfence_block();
         return arrival_token();
     }
-    static void barrier_wait(arrival_token &&)
+    static __forceinline__ void barrier_wait(arrival_token &&)
     {
         __syncthreads();
     }
@@ -86,7 +86,7 @@ class grid_group
     {
         return vgpu_grid_is_cooperative();
     }
-    void sync() const
+    __forceinline__ void sync() const
     {
         vgpu_grid_sync();
     }
@@ -242,7 +242,7 @@ template <class Value> struct gathered {
 template <class Derived> class lanes
 {
   public:
-    void sync() const
+    __forceinline__ void sync() const
     {
         __syncwarp(self().mask());
     }
@@ -457,7 +457,7 @@ class thread_group : public vgpu_detail::lanes<thread_group>
     {
         return block;
     }
-    void sync() const
+    __forceinline__ void sync() const
     {
         if (block)
             __syncthreads();
@@ -482,7 +482,7 @@ class thread_group : public vgpu_detail::lanes<thread_group>
     unsigned held;
 };
 
-template <class Group> inline void sync(const Group &group)
+template <class Group> __forceinline__ void sync(const Group &group)
 {
     group.sync();
 }

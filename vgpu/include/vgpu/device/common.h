@@ -11,7 +11,9 @@
 
 // Every device function is an ordinary function with internal linkage: programs compiled for
 // different processors may be linked together without one's instructions ending up in the other.
-#define VGPU_FUNCTION static inline __attribute__((unused))
+// Always inlined, as the instructions that they stand for are: what the runtime is called from is
+// then a line of users' code, at -O0 too, and so are the functions around barriers elsewhere.
+#define VGPU_FUNCTION static inline __attribute__((always_inline, unused))
 
 #ifdef __cplusplus
 extern "C++" {

@@ -83,54 +83,54 @@ inline void nanosleep()
 {
     vgpu_yield();
 }
-template <class First> inline void barrier(First id)
+template <class First> __forceinline__ void barrier(First id)
 {
     vgpu_barrier_sync(static_cast<int>(get<u32>(id)), 0);
 }
-template <class First, class Second> inline void barrier(First id, Second threads)
+template <class First, class Second> __forceinline__ void barrier(First id, Second threads)
 {
     vgpu_barrier_sync(static_cast<int>(get<u32>(id)), get<u32>(threads));
 }
-template <class First, class Second> inline void barrier_arrive(First id, Second threads)
+template <class First, class Second> __forceinline__ void barrier_arrive(First id, Second threads)
 {
     vgpu_barrier_arrive(static_cast<int>(get<u32>(id)), get<u32>(threads));
 }
-template <class First, class Second> inline u32 barrier_popc(bool p, First id, Second threads)
+template <class First, class Second> __forceinline__ u32 barrier_popc(bool p, First id, Second threads)
 {
     unsigned arrived;
     return static_cast<u32>(
         vgpu_barrier_count(static_cast<int>(get<u32>(id)), get<u32>(threads), p, &arrived));
 }
-template <class First, class Second> inline bool barrier_and(bool p, First id, Second threads)
+template <class First, class Second> __forceinline__ bool barrier_and(bool p, First id, Second threads)
 {
     unsigned arrived;
     int count = vgpu_barrier_count(static_cast<int>(get<u32>(id)), get<u32>(threads), p, &arrived);
     return count == static_cast<int>(arrived);
 }
-template <class First, class Second> inline bool barrier_or(bool p, First id, Second threads)
+template <class First, class Second> __forceinline__ bool barrier_or(bool p, First id, Second threads)
 {
     return barrier_popc(p, id, threads) > 0;
 }
-template <class First> inline void warp_barrier(First mask)
+template <class First> __forceinline__ void warp_barrier(First mask)
 {
     vgpu_syncwarp(get<u32>(mask));
 }
 
 // ---- Warps -------------------------------------------------------------------------------------
 
-template <class Mask> inline u32 vote_ballot(bool p, Mask mask)
+template <class Mask> __forceinline__ u32 vote_ballot(bool p, Mask mask)
 {
     return __ballot_sync(get<u32>(mask), p);
 }
-template <class Mask> inline bool vote_any(bool p, Mask mask)
+template <class Mask> __forceinline__ bool vote_any(bool p, Mask mask)
 {
     return __any_sync(get<u32>(mask), p) != 0;
 }
-template <class Mask> inline bool vote_all(bool p, Mask mask)
+template <class Mask> __forceinline__ bool vote_all(bool p, Mask mask)
 {
     return __all_sync(get<u32>(mask), p) != 0;
 }
-template <class Mask> inline bool vote_uni(bool p, Mask mask)
+template <class Mask> __forceinline__ bool vote_uni(bool p, Mask mask)
 {
     return __uni_sync(get<u32>(mask), p) != 0;
 }
@@ -138,7 +138,7 @@ __attribute__((always_inline)) inline u32 active_mask(unsigned line = __builtin_
 {
     return vgpu_active_mask(line);
 }
-template <class Value, class First, class Mask> inline u32 match_any(First a, Mask mask)
+template <class Value, class First, class Mask> __forceinline__ u32 match_any(First a, Mask mask)
 {
     return __match_any_sync(get<u32>(mask), get<Value>(a));
 }
@@ -148,7 +148,7 @@ enum class shuffle_mode { idx, up, down, bfly };
 // shfl.sync: b selects the source, c holds the clamp (low 5 bits) and the segment mask (bits 8 to
 // 12). *inside: whether the source lay in range.
 template <shuffle_mode mode, class First, class Second, class Third, class Mask>
-inline u32 shuffle_sync(First a, Second b, Third c, Mask mask, bool *inside)
+__forceinline__ u32 shuffle_sync(First a, Second b, Third c, Mask mask, bool *inside)
 {
     u32 lane = special_laneid(), select = get<u32>(b) & 31u, clamp = get<u32>(c) & 31u;
     u32 segment = get<u32>(c) >> 8 & 31u;
@@ -177,7 +177,7 @@ inline u32 shuffle_sync(First a, Second b, Third c, Mask mask, bool *inside)
     return __shfl_sync(get<u32>(mask), get<u32>(a), good ? source : static_cast<s32>(lane));
 }
 // The lowest lane of the mask is elected.
-template <class Mask> inline u32 elect_sync(Mask mask, bool *elected)
+template <class Mask> __forceinline__ u32 elect_sync(Mask mask, bool *elected)
 {
     u32 lanes = get<u32>(mask);
     u32 leader = lanes ? static_cast<u32>(__builtin_ctz(lanes)) : 0;
