@@ -197,12 +197,14 @@ static bool join(struct member *m, int rank, int size)
                                             NCCL_WIN_COLL_SYMMETRIC));
 }
 
-// Waits for an operation that a peer will never enter, asking nothing meanwhile.
+// Waits for an operation that a peer will never enter, asking nothing meanwhile. That peer meets the
+// others in ranks_barrier before it ends, so that all of them wait by then.
 static void wait_in_vain(struct member *m, const char *why)
 {
     ncclResult_t state = ncclSuccess;
     EXPECT_OK(
         tuttiAllReduceRMSNorm(m->memory, m->memory, 8, 64, NULL, ncclFloat, m->comm, m->stream));
+    ranks_barrier();
     double start = now_s();
     EXPECT_CUDA(cudaStreamSynchronize(m->stream));
     EXPECT(now_s() - start < 3);
@@ -224,9 +226,8 @@ static void leave_waiters(int rank, int size)
     if (!join(&m, rank, size)) {
         return;
     }
-    ranks_barrier();
     if (rank == size - 1) {
-        poll(NULL, 0, 200);
+        ranks_barrier();
         EXPECT_OK(ncclCommDestroy(m.comm));
     } else {
         wait_in_vain(&m, "has destroyed the communicator");
@@ -256,9 +257,9 @@ static void fail_waiters(int rank, int size)
     if (!join(&m, rank, size)) {
         return;
     }
-    ranks_barrier();
     if (rank == 0) {
         ncclResult_t state = ncclSuccess;
+        ranks_barrier();
         EXPECT_CUDA(vgpuLaunchNative("fault", fault, "", 1, 1, m.stream));
         EXPECT_EQ(cudaStreamSynchronize(m.stream), cudaErrorIllegalAddress);
         EXPECT_OK(ncclCommGetAsyncError(m.comm, &state)); // at once, where somebody asks
@@ -278,8 +279,8 @@ static void fail_silently(int rank, int size)
     if (!join(&m, rank, size)) {
         return;
     }
-    ranks_barrier();
     if (rank == 0) {
+        ranks_barrier();
         EXPECT_CUDA(vgpuLaunchNative("fault", fault, "", 1, 1, m.stream));
     } else {
         wait_in_vain(&m, "rank 0 failed: its device 0 has failed");
@@ -302,9 +303,8 @@ static void die_before_waiters(int rank, int size)
     if (!join(&m, rank, size)) {
         return;
     }
-    ranks_barrier();
     if (rank == victim) {
-        poll(NULL, 0, 200);
+        ranks_barrier();
         _exit(9);
     }
     (void)snprintf(why, sizeof why, "rank %d (process", victim);

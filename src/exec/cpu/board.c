@@ -12,8 +12,8 @@
 
 // A rank that is this late is named, and again each time the wait has doubled. It is no error.
 static const uint64_t late_ns = UINT64_C(10000000000);
-// Looks between two looks at the clock.
-enum { LOOKS_PER_CLOCK = 4096 };
+// Looks between two looks at the clock. Between two looks a worker may sleep a millisecond or more.
+enum { LOOKS_PER_CLOCK = 64 };
 
 // Whether waiting is pointless: the communicator is aborted or has failed.
 static bool has_ended(const struct tt_board *board)
@@ -91,7 +91,10 @@ static bool will_never_come(const struct tt_meeting *meeting, int writer, const 
 // communicator has ended before.
 static bool wait_for(const struct tt_meeting *meeting, int writer, const struct step *step)
 {
-    uint64_t start_ns = 0, next_report_ns = late_ns;
+    if (has_come(meeting, writer, step)) {
+        return true;
+    }
+    uint64_t start_ns = tt_now_ns(), next_report_ns = late_ns;
     for (unsigned look = 1; !has_come(meeting, writer, step); look++) {
         if (has_ended(meeting->board) || will_never_come(meeting, writer, step)) {
             return false;
@@ -100,10 +103,9 @@ static bool wait_for(const struct tt_meeting *meeting, int writer, const struct 
         if (look % LOOKS_PER_CLOCK != 0 || !meeting->speaks) {
             continue;
         }
-        uint64_t now_ns = tt_now_ns();
-        start_ns = start_ns == 0 ? now_ns : start_ns;
-        if (now_ns - start_ns >= next_report_ns) {
-            report_late(meeting, step, now_ns - start_ns);
+        uint64_t waited_ns = tt_now_ns() - start_ns;
+        if (waited_ns >= next_report_ns) {
+            report_late(meeting, step, waited_ns);
             next_report_ns *= 2;
         }
     }
