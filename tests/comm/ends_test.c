@@ -197,8 +197,8 @@ static bool join(struct member *m, int rank, int size)
                                             NCCL_WIN_COLL_SYMMETRIC));
 }
 
-// Waits for an operation that a peer will never enter, asking nothing meanwhile. That peer meets the
-// others in ranks_barrier before it ends, so that all of them wait by then.
+// Waits for an operation that a peer will never enter, asking nothing meanwhile. That peer meets
+// the others in ranks_barrier before it ends, so that all of them wait by then.
 static void wait_in_vain(struct member *m, const char *why)
 {
     ncclResult_t state = ncclSuccess;

@@ -95,19 +95,22 @@ template <class First, class Second> __forceinline__ void barrier_arrive(First i
 {
     vgpu_barrier_arrive(static_cast<int>(get<u32>(id)), get<u32>(threads));
 }
-template <class First, class Second> __forceinline__ u32 barrier_popc(bool p, First id, Second threads)
+template <class First, class Second>
+__forceinline__ u32 barrier_popc(bool p, First id, Second threads)
 {
     unsigned arrived;
     return static_cast<u32>(
         vgpu_barrier_count(static_cast<int>(get<u32>(id)), get<u32>(threads), p, &arrived));
 }
-template <class First, class Second> __forceinline__ bool barrier_and(bool p, First id, Second threads)
+template <class First, class Second>
+__forceinline__ bool barrier_and(bool p, First id, Second threads)
 {
     unsigned arrived;
     int count = vgpu_barrier_count(static_cast<int>(get<u32>(id)), get<u32>(threads), p, &arrived);
     return count == static_cast<int>(arrived);
 }
-template <class First, class Second> __forceinline__ bool barrier_or(bool p, First id, Second threads)
+template <class First, class Second>
+__forceinline__ bool barrier_or(bool p, First id, Second threads)
 {
     return barrier_popc(p, id, threads) > 0;
 }
