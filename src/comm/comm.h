@@ -101,7 +101,10 @@ ncclResult_t tt_config_read(const ncclConfig_t *config, const char *call, ncclCo
 // ---- peers.c ------------------------------------------------------------------------------------
 // What this rank tells the others. The current device is the communicator's.
 ncclResult_t tt_peer_describe(int rank, struct tt_peer *out);
-// Fills hosts, processes and the LSA team from what all ranks told. Local.
+// Whether two ranks have one device.
+bool tt_peer_same_device(const struct tt_peer *a, const struct tt_peer *b);
+// Fills hosts, processes and the LSA team from what all ranks told. Local. Rank 0 tells at INFO
+// which ranks share a device.
 void tt_peers_arrange(struct ncclComm *comm);
 // Fills peer_access. Collective, and the last step of init: a rank that comes so far cannot fail
 // any more.

@@ -123,6 +123,12 @@ ncclResult_t tt_peer_describe(int rank, struct tt_peer *out)
     return ncclSuccess;
 }
 
+bool tt_peer_same_device(const struct tt_peer *a, const struct tt_peer *b)
+{
+    return a->machine_hash == b->machine_hash &&
+           memcmp(a->gpu_uuid, b->gpu_uuid, sizeof a->gpu_uuid) == 0;
+}
+
 // Numbers hosts and processes in the order of their first ranks.
 static void number_peers(struct ncclComm *comm)
 {
@@ -163,9 +169,37 @@ static bool can_access(const struct ncclComm *comm, const unsigned char *uuid)
     return true;
 }
 
+// Rank 0 says which ranks share a GPU, one line for each such GPU.
+static void tell_shared_devices(const struct ncclComm *comm)
+{
+    for (int r = 0; r < comm->nranks && comm->rank == 0; r++) {
+        char ranks[256] = "";
+        size_t used = 0;
+        int count = 0;
+        bool told = false; // with a rank before
+        for (int q = 0; q < comm->nranks && !told; q++) {
+            if (tt_peer_same_device(&comm->peers[r], &comm->peers[q])) {
+                told = q < r;
+                if (used + 24 < sizeof ranks) {
+                    used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d",
+                                             count > 0 ? ", " : "", q);
+                }
+                count++;
+            }
+        }
+        if (!told && count > 1) {
+            char uuid[33];
+            (void)sodium_bin2hex(uuid, sizeof uuid, comm->peers[r].gpu_uuid, 16);
+            tt_log(TT_LOG_INFO, TT_LOG_INIT, "%s: %d ranks share the GPU with UUID %s: %s%s",
+                   comm->name, count, uuid, ranks, used + 24 < sizeof ranks ? "" : ", ...");
+        }
+    }
+}
+
 void tt_peers_arrange(struct ncclComm *comm)
 {
     number_peers(comm);
+    tell_shared_devices(comm);
     tt_lsa_team(comm->peers, comm->nranks, comm->rank, (int)tt_param_int(TT_PARAM_LSA_TEAM_SIZE),
                 &comm->lsa_rank, &comm->lsa_size);
 }

@@ -28,19 +28,13 @@ void tt_multicast_destroy(struct tt_flat *flat)
     }
 }
 
-static bool same_device(const struct tt_peer *a, const struct tt_peer *b)
-{
-    return a->machine_hash == b->machine_hash &&
-           memcmp(a->gpu_uuid, b->gpu_uuid, sizeof a->gpu_uuid) == 0;
-}
-
 // Whether two members of one team share a device.
 static bool have_shared_devices(const struct ncclComm *comm)
 {
     for (int a = 0; a < comm->nranks; a++) {
         int end = (a / comm->lsa_size + 1) * comm->lsa_size;
         for (int b = a + 1; b < end; b++) {
-            if (same_device(&comm->peers[a], &comm->peers[b])) {
+            if (tt_peer_same_device(&comm->peers[a], &comm->peers[b])) {
                 return true;
             }
         }

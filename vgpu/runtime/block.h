@@ -149,7 +149,7 @@ struct vgpu_worker {
     struct vgpu_stack_pool stacks;
     struct vgpu_stack *retired; // its fiber has just ended, perhaps still on it
     struct vgpu_block *resident;
-    unsigned resident_count;
+    unsigned resident_count; // written by the worker alone, read by the watchdog too
     struct vgpu_block *spare;
     bool out_of_stacks;                  // a thread could not be started
     struct vgpu_launch *deferred_launch; // a block taken but not begun, for lack of memory

@@ -32,9 +32,11 @@ static struct bucket {
     struct visit *first;
 } table[BUCKETS];
 
-// Under the thread sanitizer the locks make no order: they would hide races between ranks.
+// The thread sanitizer sees neither the locks, whose order would hide races between ranks, nor what
+// they guard.
 extern void AnnotateIgnoreSyncBegin(const char *file, int line) __attribute__((weak));
 extern void AnnotateIgnoreSyncEnd(const char *file, int line) __attribute__((weak));
+#define GUARDED_ACCESS __attribute__((no_sanitize_thread))
 
 static void lock(struct bucket *bucket)
 {
@@ -60,7 +62,8 @@ static struct bucket *bucket_of(const void *record, int member)
 }
 
 // In a locked bucket; NULL where there is none.
-static struct visit *find_visit(struct bucket *bucket, const void *record, int member)
+GUARDED_ACCESS static struct visit *find_visit(struct bucket *bucket, const void *record,
+                                               int member)
 {
     for (struct visit *v = bucket->first; v; v = v->next) {
         if (v->record == record && v->member == member) {
@@ -71,7 +74,7 @@ static struct visit *find_visit(struct bucket *bucket, const void *record, int m
 }
 
 // A copy of what is known of a member at a barrier; false: nothing is.
-static bool look_up(const void *record, int member, struct visit *visit_out)
+GUARDED_ACCESS static bool look_up(const void *record, int member, struct visit *visit_out)
 {
     struct bucket *bucket = bucket_of(record, member);
     lock(bucket);
@@ -83,7 +86,8 @@ static bool look_up(const void *record, int member, struct visit *visit_out)
     return visit != NULL;
 }
 
-static struct visit *get_visit(struct bucket *bucket, const struct vgpu_barrier_use *use)
+GUARDED_ACCESS static struct visit *get_visit(struct bucket *bucket,
+                                              const struct vgpu_barrier_use *use)
 {
     struct visit *visit = find_visit(bucket, use->record, use->member);
     if (!visit) {
@@ -99,7 +103,7 @@ static struct visit *get_visit(struct bucket *bucket, const struct vgpu_barrier_
     return visit;
 }
 
-void vgpu_check_forget_barriers(uintptr_t base, size_t bytes)
+GUARDED_ACCESS void vgpu_check_forget_barriers(uintptr_t base, size_t bytes)
 {
     for (int i = 0; i < BUCKETS; i++) {
         lock(&table[i]);
@@ -134,7 +138,8 @@ static void refuse_second(const struct vgpu_barrier_use *use, const struct visit
                vgpu_place_of(place, false));
 }
 
-void vgpu_check_barrier(enum vgpu_barrier_step step, const struct vgpu_barrier_use *use)
+GUARDED_ACCESS void vgpu_check_barrier(enum vgpu_barrier_step step,
+                                       const struct vgpu_barrier_use *use)
 {
     uintptr_t place = (uintptr_t)__builtin_return_address(0);
     struct vgpu_thread *thread = vgpu_current_thread;
@@ -171,7 +176,7 @@ void vgpu_check_barrier(enum vgpu_barrier_step step, const struct vgpu_barrier_u
     }
 }
 
-void vgpu_check_wait(const struct vgpu_barrier_use *use)
+GUARDED_ACCESS void vgpu_check_wait(const struct vgpu_barrier_use *use)
 {
     struct vgpu_thread *thread = vgpu_current_thread;
     if (thread) {
@@ -183,8 +188,8 @@ void vgpu_check_wait(const struct vgpu_barrier_use *use)
 // ---- Where the others are -----------------------------------------------------------------------
 
 // Another barrier that the rank has open on its device; false: none.
-static bool find_other_open(const struct vgpu_barrier_use *use, int rank, int device,
-                            struct visit *visit_out)
+GUARDED_ACCESS static bool find_other_open(const struct vgpu_barrier_use *use, int rank, int device,
+                                           struct visit *visit_out)
 {
     bool found = false;
     for (int i = 0; i < BUCKETS && !found; i++) {

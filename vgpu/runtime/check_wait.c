@@ -109,7 +109,10 @@ struct look {
     unsigned hashed;
 };
 
-static void look_at_block(struct vgpu_block *block, uint64_t now, struct look *look)
+// Threads of a block do not run while their worker looks at them; the thread sanitizer does not
+// know.
+__attribute__((no_sanitize_thread)) static void look_at_block(struct vgpu_block *block,
+                                                              uint64_t now, struct look *look)
 {
     uint64_t where = mix(block->progress, block->launch_serial + block->number);
     look->sure &= block->started == block->thread_count && !block->launch->task;

@@ -191,14 +191,14 @@ static void add_resident(struct vgpu_worker *worker, struct vgpu_block *block)
         block->previous = block;
         worker->resident = block;
     }
-    worker->resident_count++;
+    __atomic_store_n(&worker->resident_count, worker->resident_count + 1, __ATOMIC_RELAXED);
     atomic_fetch_add_explicit(&residents, 1, memory_order_relaxed);
 }
 
 static void remove_resident(struct vgpu_worker *worker, struct vgpu_block *block)
 {
     struct vgpu_launch *launch = block->launch;
-    worker->resident_count--;
+    __atomic_store_n(&worker->resident_count, worker->resident_count - 1, __ATOMIC_RELAXED);
     atomic_fetch_sub_explicit(&residents, 1, memory_order_relaxed);
     block->previous->next = block->next;
     block->next->previous = block->previous;
