@@ -32,6 +32,23 @@ struct tt_board {
     const _Atomic unsigned char *has_left;
 };
 
+// What a rank's part in the host team is made of: the ranks of a communicator that share a machine.
+// It keeps what the pointers point to in use until tt_executor's `part` has returned.
+struct tt_arena;
+struct tt_host;
+struct tt_team {
+    int rank, nranks;                   // in the team
+    int device;                         // CUDA's number
+    const int *process;                 // [nranks] equal numbers: one address space
+    const _Atomic uint32_t *abort_flag; // not 0: waits end and the operation with them
+    _Atomic int *async_error; // ncclResult_t; the first error found while running is left here
+    const char *comm_name;    // for messages
+    // [nranks] 1: the rank has left the communicator and enters nothing any more (acquire). NULL:
+    // nobody knows.
+    const _Atomic unsigned char *has_left;
+    struct tt_arena *arena; // of the process
+};
+
 struct ncclDevComm;
 
 // One fused all-reduce + RMSNorm, checked. Shapes: tokens x hidden, row-major, contiguous.

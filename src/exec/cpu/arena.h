@@ -1,0 +1,142 @@
+// The memory that all ranks of a machine share in one communicator: one anonymous file, mapped once
+// by each process. It does not depend on windows or on access between devices.
+//
+// Everything in it has one writer and only grows (sequence numbers, counters); nothing is ever
+// reset. It begins as zeros and is sparse: what is not used costs nothing.
+//
+//   header | own words [rank] | entries [rank][2] | signals [reader][writer][channel]
+//   | pair lines [from][to] | uneven counts [rank] | then, mapped when first needed:
+//   pair data [from][to] | scratch [rank], in sizes that double
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TT_EXEC_CPU_ARENA_H
+#define TT_EXEC_CPU_ARENA_H
+
+#include "nccl.h"
+#include "plan/plan.h"
+#include "reduce/reduce.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TT_ARENA_MOST_RANKS = 2048,
+    TT_ARENA_SLOTS = 2,         // entries of a rank, used in turn
+    TT_ARENA_PAYLOAD = 40,      // bytes of input that an entry can carry
+    TT_ARENA_PAIR_BYTES = 1024, // lines of a pair
+    TT_ARENA_SEGMENTS = 32,     // pieces of a rank's memory that others can know at once
+};
+
+// The first failure of a rank: it ends the waits of all.
+struct tt_arena_header {
+    uint64_t magic;
+    uint32_t version, nranks;
+    _Atomic uint32_t failed; // 0; 1 while a rank writes the rest; 2: it stands (release, acquire)
+    int32_t result;          // ncclResult_t
+    int32_t rank;
+    char text[484];
+};
+_Static_assert(sizeof(struct tt_arena_header) == 512, "eight lines");
+
+// What a rank was asked for, as its peers may read it.
+struct tt_call {
+    uint64_t count; // as in tt_op; fused RMSNorm: tokens
+    int32_t root;
+    uint8_t function, type, op; // enum tt_function, ncclDataType_t, enum tt_reduce_operator
+    uint8_t is_uneven;
+};
+_Static_assert(sizeof(struct tt_call) == 16, "part of an entry");
+
+// Where a rank's two buffers are, for its peers.
+struct tt_places {
+    uint64_t send, recv; // addresses, for ranks of the same process
+    // For other processes: number of the segment in the upper 16 bits (from 1; 0: they cannot reach
+    // it), offset in the lower 48.
+    uint64_t send_shared, recv_shared;
+};
+
+// A rank's entry into an operation: one cache line, written by it alone, `word` last.
+struct tt_entry {
+    _Atomic uint64_t word; // sequence number (24 bits), signature (40 bits); release, acquire
+    struct tt_call call;
+    union {
+        unsigned char payload[TT_ARENA_PAYLOAD]; // the whole input
+        struct {
+            union tt_scalar scale; // scaled sums: this rank's factor
+            union {
+                unsigned char scaled_payload[TT_ARENA_PAYLOAD - 8];
+                struct tt_places places;
+            };
+        };
+    };
+};
+_Static_assert(sizeof(struct tt_entry) == 64, "one cache line per writer");
+
+// A piece of memory that a rank has made known, for processes that want to map it.
+struct tt_arena_segment {
+    _Atomic uint64_t version; // even: it stands; grows by 2 with each new content
+    int32_t pid, descriptor;
+    uint64_t inode;
+    unsigned char key[16];
+    uint64_t bytes;
+    uint64_t unused[2];
+};
+_Static_assert(sizeof(struct tt_arena_segment) == 64, "lines");
+
+// The words of one rank, written by it alone.
+struct tt_own {
+    // Operations entered, and those whose memory this rank does not touch any more (release).
+    _Alignas(64) _Atomic uint64_t entered;
+    struct tt_call call; // of the operation entered last, for reports
+    _Alignas(64) _Atomic uint64_t left;
+    _Alignas(64) _Atomic uint32_t workers; // threads that can run its lanes; before it is ready
+    // Changes when a segment is made known or withdrawn (release).
+    _Atomic uint32_t segments_version;
+    struct tt_arena_segment segment[TT_ARENA_SEGMENTS];
+};
+_Static_assert(sizeof(struct tt_own) == 64 * (3 + TT_ARENA_SEGMENTS), "lines");
+
+// One process's mapping.
+struct tt_arena {
+    _Atomic int references;
+    int descriptor;
+    int nranks;
+    char *base; // of the part that is always mapped
+    size_t bytes;
+    struct tt_arena_later *later; // what is mapped when needed
+};
+
+// Makes the file of an arena for `nranks` ranks and its descriptor. Whoever makes it passes it on
+// to the other processes.
+ncclResult_t tt_arena_create(int nranks, int *descriptor_out);
+// Maps it; one reference. Takes the descriptor over, also where it fails.
+ncclResult_t tt_arena_map(int descriptor, int nranks, struct tt_arena **arena_out);
+void tt_arena_hold(struct tt_arena *arena);
+void tt_arena_release(struct tt_arena *arena); // NULL: nothing
+
+// ---- Places in it -------------------------------------------------------------------------------
+
+struct tt_arena_header *tt_arena_header(const struct tt_arena *arena);
+struct tt_own *tt_arena_own(const struct tt_arena *arena, int rank);
+struct tt_entry *tt_arena_entry(const struct tt_arena *arena, int rank, uint64_t sequence);
+// A counter written by rank `writer` for rank `reader`: see tt_host_signal.
+_Atomic uint64_t *tt_arena_signal(const struct tt_arena *arena, int reader, int writer,
+                                  int channel);
+// TT_ARENA_PAIR_BYTES bytes for messages from one rank to another, 64-byte aligned; zeros before
+// their first use. Both may write, each its own lines.
+void *tt_arena_pair(const struct tt_arena *arena, int from, int to);
+// Where a rank tells its uneven counts: 4 x [nranks], in the order of struct tt_uneven. Written
+// before it enters, read by all until it leaves.
+uint64_t *tt_arena_uneven(const struct tt_arena *arena, int rank);
+
+// Memory for the contents of messages from one rank to another, page-aligned; mapped at the first
+// call. *bytes_out: how many, the same for all pairs. NULL: tt_fail has been called.
+void *tt_arena_pair_data(struct tt_arena *arena, int from, int to, size_t *bytes_out);
+
+// Scratch memory of at least `bytes` for every rank: rank r's begins at the result + r *
+// *stride_out. To be asked for by every rank of an operation once all have entered it; what was
+// there before may be gone. NULL: tt_fail has been called.
+char *tt_arena_scratch(struct tt_arena *arena, size_t bytes, size_t *stride_out);
+
+#endif

@@ -1,0 +1,122 @@
+// One rank's part in the host team: the ranks of a communicator on one machine, which work through
+// an arena (arena.h).
+//
+// A rank does one thing at a time in a communicator, in the order of its calls: it gets its *turn*,
+// and nothing else of the rank begins before tt_host_end. Collectives then *enter* the next
+// operation of the team: they write their entry, wait for everybody's, compare signatures, and only
+// then touch data; where memory of others is read or written, they *leave*, and wait for all to
+// have left. Sequence numbers are taken here, when work runs, so that a graph can be launched again
+// and again. Nothing here blocks: callers look again.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TT_EXEC_CPU_HOST_H
+#define TT_EXEC_CPU_HOST_H
+
+#include "exec/cpu/arena.h"
+#include "exec/executor.h"
+
+enum tt_progress { TT_DONE, TT_WAITING, TT_FAILED }; // failed: the communicator is, see async_error
+
+struct tt_memory; // memory.h: other processes' memory, and what they know of ours
+struct tt_run;    // run.h: the running plan
+
+// How long something has been waited for.
+struct tt_watch {
+    uint64_t start_ns, next_report_ns; // 0: the clock has not been looked at
+    uint32_t looks;
+};
+
+struct tt_host {
+    struct tt_team team; // as it was joined
+    int rank, nranks;
+    struct tt_arena *arena;
+    uint64_t limit_ns; // after which a wait is an error; 0: never
+    int lanes;         // that a rank can use; equal on all ranks; 0: not known yet
+    _Atomic int references;
+    // The communicator has ended: nothing begins any more. Set before `running` is looked at.
+    _Atomic bool closed;
+
+    // Turns. Any thread, relaxed but for `running`.
+    _Alignas(64) _Atomic uint64_t calls; // turns given
+    _Atomic uint64_t calls_done;         // turns that have ended, in order
+    _Atomic uint32_t running;            // 1: work of this rank has its turn (acquire, release)
+
+    // Of whoever has the turn.
+    uint64_t sequence; // the last operation that was entered
+    int met, gone;     // ranks that were seen to enter it, to leave it: all below these
+    struct tt_watch watch;
+    struct tt_memory *memory;
+    struct tt_run *run;
+};
+
+// Joins the team: one for each rank, one reference. Local. The arena is held until it ends.
+ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out);
+void tt_host_hold(struct tt_host *host);
+void tt_host_release(struct tt_host *host);
+
+// ---- Turns --------------------------------------------------------------------------------------
+
+// The next turn, for work that is called now. Work of a graph has none: 0.
+uint64_t tt_host_call(struct tt_host *host);
+// The last turn is not needed after all: nothing was called since.
+void tt_host_uncall(struct tt_host *host);
+// Whether everything called before has ended.
+bool tt_host_is_idle(const struct tt_host *host);
+// TT_DONE: the work has its turn now and must call tt_host_end. turn: of tt_host_call, or 0: as
+// soon as nothing runs. TT_FAILED: the communicator has failed or ended; do nothing (a call's turn
+// is then over).
+enum tt_progress tt_host_begin(struct tt_host *host, uint64_t turn);
+void tt_host_end(struct tt_host *host, uint64_t turn);
+
+// ---- Operations of the team, for whoever has the turn -------------------------------------------
+
+// Enters the next operation. entry: everything but the word; signature: 40 bits are compared.
+void tt_host_enter(struct tt_host *host, const struct tt_entry *entry, uint64_t signature);
+// Whether all have entered and mean the same. Where not, the communicator fails on all ranks with a
+// text that names both calls.
+enum tt_progress tt_host_meet(struct tt_host *host);
+// The entry of a rank into the running operation, after tt_host_meet.
+static inline const struct tt_entry *tt_host_entry(const struct tt_host *host, int rank)
+{
+    return tt_arena_entry(host->arena, rank, host->sequence);
+}
+// This rank touches no memory of others in the running operation any more.
+void tt_host_leave(struct tt_host *host);
+// Whether all have left.
+enum tt_progress tt_host_all_left(struct tt_host *host);
+
+// One more signal for rank `peer` in the running operation, and whether `peer` has given this rank
+// `number` of them in it. channel: below TT_CHANNELS. Everything before the signal happens before
+// everything after the wait.
+void tt_host_signal(struct tt_host *host, int peer, int channel);
+bool tt_host_signalled(const struct tt_host *host, int peer, int channel, uint32_t number);
+
+// ---- Waiting and failing ------------------------------------------------------------------------
+
+// What to do between two looks at something that has not come. To be called after each.
+enum tt_news {
+    TT_GO_ON,
+    TT_REPORT, // it is late: say for what, naming ranks (10 s, then doubling)
+    TT_LIMIT,  // TUTTI_TIMEOUT has passed: fail
+    TT_OVER,   // the communicator is aborted or has failed: give up
+};
+enum tt_news tt_host_wait(struct tt_host *host, struct tt_watch *watch);
+// Seconds that the watch has run.
+uint64_t tt_watch_seconds(const struct tt_watch *watch);
+
+// Whether a rank has destroyed the communicator. It enters nothing any more, and what it did before
+// is visible.
+bool tt_host_has_left(const struct tt_host *host, int rank);
+
+// The communicator fails on all ranks of the machine: their waits end. The first failure stays; its
+// text, which begins with "rank N: ", is every rank's. Returns `result`.
+ncclResult_t tt_host_fail(struct tt_host *host, ncclResult_t result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+// The same with the text of this thread's last tt_fail.
+ncclResult_t tt_host_fail_again(struct tt_host *host, ncclResult_t result);
+
+// "AllReduce(count 1024, float32, sum)" of a call.
+void tt_call_describe(const struct tt_call *call, char *text, size_t bytes);
+// "its last operation was ... #16", or that it has entered none.
+void tt_host_describe_last(const struct tt_host *host, int rank, char *text, size_t bytes);
+
+#endif
