@@ -35,7 +35,7 @@ static void run_block(void *argument, unsigned block, unsigned blocks)
             in[r] = work->in[r] + begin * element;
             out[r] = work->out[r] + begin * element;
         }
-        struct tt_reduction reduction = {work->type, TT_REDUCE_SUM, 1, NULL};
+        struct tt_reduction reduction = {.type = work->type, .op = TT_REDUCE_SUM};
         struct tt_reduce_places places = {out, work->ranks, in, work->ranks};
         long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
         size_t share = cache > 0 ? (size_t)cache / 2 / (size_t)work->ranks : (size_t)4 << 20;

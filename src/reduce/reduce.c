@@ -54,6 +54,19 @@ size_t tt_type_bytes(ncclDataType_t type)
     return (unsigned)type < TT_REDUCE_TYPES ? bytes[type] : 0;
 }
 
+size_t tt_accumulator_bytes(ncclDataType_t type)
+{
+    switch (type) {
+    case ncclFloat16:
+    case ncclBfloat16:
+    case ncclFloat8e4m3:
+    case ncclFloat8e5m2:
+        return sizeof(float);
+    default:
+        return tt_type_bytes(type);
+    }
+}
+
 void tt_reduce_fence(void)
 {
 #ifdef __SSE2__
@@ -83,19 +96,19 @@ void tt_reduce_with(const struct tt_reduce_variant *variant, const struct tt_red
     }
     _Alignas(LINE) char block[BLOCK * sizeof(double)];
     size_t element = tt_type_bytes(reduction->type);
+    size_t result = reduction->partial_out ? tt_accumulator_bytes(reduction->type) : element;
     // A first block that ends where the first output's lines begin, then whole lines.
-    size_t take = (size_t)(-(uintptr_t)places->out[0] % LINE) / element;
+    size_t take = (size_t)(-(uintptr_t)places->out[0] % LINE) / result;
     take = take == 0 ? BLOCK : take;
     for (size_t done = 0; done < count; done += take, take = BLOCK) {
         take = take < count - done ? take : count - done;
-        size_t offset = done * element, bytes = take * element;
-        function(block, places->in, places->ins, offset, take, reduction);
+        function(block, places->in, places->ins, done * element, take, reduction);
         for (int i = 0; i < places->outs; i++) {
-            char *to = (char *)places->out[i] + offset;
+            char *to = (char *)places->out[i] + done * result;
             if (stream) {
-                stream_block(variant, to, block, bytes);
+                stream_block(variant, to, block, take * result);
             } else {
-                memcpy(to, block, bytes);
+                memcpy(to, block, take * result);
             }
         }
     }
@@ -105,4 +118,31 @@ void tt_reduce(const struct tt_reduction *reduction, const struct tt_reduce_plac
                size_t count, bool stream)
 {
     tt_reduce_with(tt_reduce_variant(), reduction, places, count, stream);
+}
+
+void tt_copy_with(const struct tt_reduce_variant *variant, void *const *out, int outs,
+                  const void *in, size_t bytes, bool stream)
+{
+    // Several outputs take their turns, so that the input is read from the first cache.
+    size_t most = outs == 1 ? bytes : BLOCK * sizeof(double);
+    for (size_t done = 0; done < bytes; done += most) {
+        size_t take = bytes - done < most ? bytes - done : most;
+        const char *from = (const char *)in + done;
+        for (int i = 0; i < outs; i++) {
+            char *to = (char *)out[i] + done;
+            if (to == from) {
+                continue;
+            }
+            if (stream) {
+                stream_block(variant, to, from, take);
+            } else {
+                memcpy(to, from, take);
+            }
+        }
+    }
+}
+
+void tt_copy(void *const *out, int outs, const void *in, size_t bytes, bool stream)
+{
+    tt_copy_with(tt_reduce_variant(), out, outs, in, bytes, stream);
 }

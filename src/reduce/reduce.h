@@ -5,6 +5,9 @@
 // Accumulators (the contract on bits): float for half, bfloat16 and 8-bit floats, with one rounding
 // at the end; 8-bit floats saturate there. float, double and integers accumulate in themselves;
 // integers wrap. min and max of a number and a NaN is the number, and -0 is below +0, as in CUDA.
+//
+// A reduction can be cut after any input: the first part leaves accumulators (a partial result),
+// the second begins with them, and the bits are those of the whole.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_REDUCE_REDUCE_H
 #define TT_REDUCE_REDUCE_H
@@ -21,7 +24,8 @@ enum tt_reduce_operator {
     TT_REDUCE_MIN,
     TT_REDUCE_MAX,
     TT_REDUCE_AVERAGE,    // the sum, divided once by `divisor`; integers towards zero
-    TT_REDUCE_SCALED_SUM, // in[r] times scale[r], added; products rounded to the accumulator
+    TT_REDUCE_SCALED_SUM, // in[r] times scale[r], added; products rounded to the accumulator;
+                          // a partial result is not scaled again
     TT_REDUCE_OPERATORS,
 };
 
@@ -36,16 +40,21 @@ struct tt_reduction {
     ncclDataType_t type;
     enum tt_reduce_operator op;
     uint64_t divisor;             // TT_REDUCE_AVERAGE: at least 1
-    const union tt_scalar *scale; // TT_REDUCE_SCALED_SUM: one for each input
+    const union tt_scalar *scale; // TT_REDUCE_SCALED_SUM: scale[r] is that of in[r]
+    bool partial_in;              // in[0] is a partial result: accumulators
+    bool partial_out;             // outputs are: neither divided nor rounded
 };
 
 // Bytes of an element; 0 for what is no type.
 size_t tt_type_bytes(ncclDataType_t type);
+// Bytes of its accumulator, likewise.
+size_t tt_accumulator_bytes(ncclDataType_t type);
 // The factor whose `tt_type_bytes(type)` bytes are at `element`.
 union tt_scalar tt_scalar_of(ncclDataType_t type, const void *element);
 
-// Where a reduction comes from and goes to: at least one of each, all addresses multiples of the
-// element's size. An output may be one of the inputs; otherwise outputs overlap nothing.
+// Where a reduction comes from and goes to: at least one of each, at any addresses. An output may
+// be one of the inputs where both have elements or both accumulators; otherwise outputs overlap
+// nothing.
 struct tt_reduce_places {
     void *const *out;
     int outs;
@@ -58,13 +67,16 @@ struct tt_reduce_places {
 // tells anyone.
 void tt_reduce(const struct tt_reduction *reduction, const struct tt_reduce_places *places,
                size_t count, bool stream);
+// Each of out[..][0 .. bytes) = in[0 .. bytes), at any addresses. An output may be the input;
+// otherwise outputs overlap nothing. stream: as above.
+void tt_copy(void *const *out, int outs, const void *in, size_t bytes, bool stream);
 // Orders streamed stores before what follows.
 void tt_reduce_fence(void);
 
 // ---- For tests and benchmarks
 
-// Reduces `count` elements that begin `offset` bytes into each input. out
-// may be one of the inputs' places.
+// Reduces `count` elements that begin `offset` bytes into each input; a partial in[0] begins as
+// many elements into its accumulators. out may be one of the inputs' places, as above.
 typedef void tt_reduce_function(void *out, const void *const *in, int ins, size_t offset,
                                 size_t count, const struct tt_reduction *reduction);
 
@@ -86,5 +98,7 @@ const struct tt_reduce_variant *tt_reduce_variant(void);
 // tt_reduce with a given variant.
 void tt_reduce_with(const struct tt_reduce_variant *variant, const struct tt_reduction *reduction,
                     const struct tt_reduce_places *places, size_t count, bool stream);
+void tt_copy_with(const struct tt_reduce_variant *variant, void *const *out, int outs,
+                  const void *in, size_t bytes, bool stream);
 
 #endif

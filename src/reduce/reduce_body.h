@@ -118,7 +118,9 @@ DEFINE_ACCESS(bfloat16, vector_float, vector_short, bfloat16_widen, bfloat16_nar
 DEFINE_ACCESS(e4m3, vector_float, vector_byte, e4m3_widen, e4m3_narrow)
 DEFINE_ACCESS(e5m2, vector_float, vector_byte, e5m2_widen, e5m2_narrow)
 
-// What a function of one type and operator does. `step`: bytes of memory behind one vector.
+// What a function of one type and operator does. `step`: bytes of memory behind one vector; a
+// partial result has a whole vector there.
+#define WIDTH(step) (TT_VECTOR_BYTES / (step))
 #define DEFINE_REDUCE(type, vec, step)                                                             \
     INLINE vec type##_take(const char *from, const struct tt_reduction *reduction, int r,          \
                            enum tt_reduce_operator op)                                             \
@@ -126,38 +128,57 @@ DEFINE_ACCESS(e5m2, vector_float, vector_byte, e5m2_widen, e5m2_narrow)
         vec value = type##_load(from);                                                             \
         return op == TT_REDUCE_SCALED_SUM ? vec##_scale(value, &reduction->scale[r]) : value;      \
     }                                                                                              \
-    INLINE vec type##_finish(vec sum, const struct tt_reduction *reduction,                        \
-                             enum tt_reduce_operator op)                                           \
-    {                                                                                              \
-        return op == TT_REDUCE_AVERAGE ? vec##_divide(sum, reduction->divisor) : sum;              \
-    }                                                                                              \
-    /* `bytes` bytes at `offset`, less than a vector. */                                           \
-    INLINE void type##_rest(char *to, const void *const *in, int ins, size_t offset, size_t bytes, \
+    /* One vector of the first input, `offset` bytes of elements into it. */                       \
+    INLINE vec type##_begin(const char *first, size_t offset,                                      \
                             const struct tt_reduction *reduction, enum tt_reduce_operator op)      \
     {                                                                                              \
-        char piece[step] = {0};                                                                    \
-        memcpy(piece, (const char *)in[0] + offset, bytes);                                        \
-        vec sum = type##_take(piece, reduction, 0, op);                                            \
+        vec value;                                                                                 \
+        if (reduction->partial_in) {                                                               \
+            memcpy(&value, first + offset * WIDTH(step), sizeof value);                            \
+            return value;                                                                          \
+        }                                                                                          \
+        return type##_take(first + offset, reduction, 0, op);                                      \
+    }                                                                                              \
+    /* One vector of the result, to `at` bytes of elements into the output. */                     \
+    INLINE void type##_finish(char *to, size_t at, vec sum, const struct tt_reduction *reduction,  \
+                              enum tt_reduce_operator op)                                          \
+    {                                                                                              \
+        if (reduction->partial_out) {                                                              \
+            memcpy(to + at * WIDTH(step), &sum, sizeof sum);                                       \
+            return;                                                                                \
+        }                                                                                          \
+        type##_store(to + at,                                                                      \
+                     op == TT_REDUCE_AVERAGE ? vec##_divide(sum, reduction->divisor) : sum);       \
+    }                                                                                              \
+    /* `bytes` bytes at `at` of the output and `offset` of inputs, less than a vector. */          \
+    INLINE void type##_rest(char *to, size_t at, const void *const *in, int ins, size_t offset,    \
+                            size_t bytes, const struct tt_reduction *reduction,                    \
+                            enum tt_reduce_operator op)                                            \
+    {                                                                                              \
+        char piece[TT_VECTOR_BYTES] = {0};                                                         \
+        size_t width = reduction->partial_in ? WIDTH(step) : 1;                                    \
+        memcpy(piece, (const char *)in[0] + offset * width, bytes * width);                        \
+        vec sum = type##_begin(piece, 0, reduction, op);                                           \
         for (int r = 1; r < ins; r++) {                                                            \
             memcpy(piece, (const char *)in[r] + offset, bytes);                                    \
             sum = vec##_combine(sum, type##_take(piece, reduction, r, op), op);                    \
         }                                                                                          \
-        type##_store(piece, type##_finish(sum, reduction, op));                                    \
-        memcpy(to, piece, bytes);                                                                  \
+        width = reduction->partial_out ? WIDTH(step) : 1;                                          \
+        type##_finish(piece, 0, sum, reduction, op);                                               \
+        memcpy(to + at * width, piece, bytes * width);                                             \
     }                                                                                              \
-    /* `vectors` vectors at `offset`. */                                                           \
-    INLINE void type##_some(char *to, const void *const *in, int ins, size_t offset,               \
+    /* `vectors` vectors. */                                                                       \
+    INLINE void type##_some(char *to, size_t at, const void *const *in, int ins, size_t offset,    \
                             const struct tt_reduction *reduction, enum tt_reduce_operator op,      \
                             const size_t vectors)                                                  \
     {                                                                                              \
         vec sum[4];                                                                                \
-        const char *from = (const char *)in[0] + offset;                                           \
         _Pragma("GCC unroll 4") for (size_t v = 0; v < vectors; v++)                               \
         {                                                                                          \
-            sum[v] = type##_take(from + v * (step), reduction, 0, op);                             \
+            sum[v] = type##_begin(in[0], offset + v * (step), reduction, op);                      \
         }                                                                                          \
         for (int r = 1; r < ins; r++) {                                                            \
-            from = (const char *)in[r] + offset;                                                   \
+            const char *from = (const char *)in[r] + offset;                                       \
             _Pragma("GCC unroll 4") for (size_t v = 0; v < vectors; v++)                           \
             {                                                                                      \
                 vec value = type##_take(from + v * (step), reduction, r, op);                      \
@@ -166,7 +187,7 @@ DEFINE_ACCESS(e5m2, vector_float, vector_byte, e5m2_widen, e5m2_narrow)
         }                                                                                          \
         _Pragma("GCC unroll 4") for (size_t v = 0; v < vectors; v++)                               \
         {                                                                                          \
-            type##_store(to + v * (step), type##_finish(sum[v], reduction, op));                   \
+            type##_finish(to, at + v * (step), sum[v], reduction, op);                             \
         }                                                                                          \
     }                                                                                              \
     INLINE void type##_all(char *to, const void *const *in, int ins, size_t offset, size_t bytes,  \
@@ -174,13 +195,13 @@ DEFINE_ACCESS(e5m2, vector_float, vector_byte, e5m2_widen, e5m2_narrow)
     {                                                                                              \
         size_t at = 0;                                                                             \
         for (; at + 4 * (step) <= bytes; at += 4 * (step)) {                                       \
-            type##_some(to + at, in, ins, offset + at, reduction, op, 4);                          \
+            type##_some(to, at, in, ins, offset + at, reduction, op, 4);                           \
         }                                                                                          \
         for (; at + (step) <= bytes; at += (step)) {                                               \
-            type##_some(to + at, in, ins, offset + at, reduction, op, 1);                          \
+            type##_some(to, at, in, ins, offset + at, reduction, op, 1);                           \
         }                                                                                          \
         if (at < bytes) {                                                                          \
-            type##_rest(to + at, in, ins, offset + at, bytes - at, reduction, op);                 \
+            type##_rest(to, at, in, ins, offset + at, bytes - at, reduction, op);                  \
         }                                                                                          \
     }
 

@@ -225,8 +225,8 @@ static struct tt_reduction make_reduction(ncclDataType_t type, enum tt_reduce_op
         }
         scale[r] = tt_scalar_of(type, element);
     }
-    struct tt_reduction reduction = {type, op, (uint64_t)(ins + (int)(random_bits() % 300)), scale};
-    return reduction;
+    uint64_t divisor = (uint64_t)(ins + (int)(random_bits() % 300));
+    return (struct tt_reduction){.type = type, .op = op, .divisor = divisor, .scale = scale};
 }
 
 // Runs all usable variants on inputs that the caller has filled.
