@@ -4,19 +4,18 @@
 //
 // How an executor uses it. Each rank of a communicator has one record, opened when the rank's part
 // of the communicator is made and closed when it goes. Then, for every operation:
-//     line = tt_record_called(record, op, sequence, stream);   where it gets its sequence number
-//     tt_record_entered(line);           the stream has come to it; the rank has told the others
-//     tt_record_ready(line, last);       all whom it needs have entered; `last` came last
-//     tt_record_ended(line);             its buffers are the caller's again
+//     line = tt_record_called(&record->calls, op, stream);   in the call; for work of a graph, each
+//                                         time it runs, tt_record_called(&record->replays, ...)
+//     tt_record_entered(line, sequence);  it has its turn, and has told the other ranks so
+//     tt_record_ready(line, last);        all whom it needs have entered; `last` came last
+//     tt_record_ended(line);              its buffers are the caller's again
 // or tt_record_failed(line, result) wherever it stops for good. Stamps may come from different
-// threads, one after another. A stamp may be left out: `entered` then reads as called, `ready` as
-// ended; so an operation that runs through without a wait needs only the first and the last. After
-// ended or failed the line is not touched any more: it will be another operation's.
-// tt_record_called has one caller at a time per record (what orders the operations orders it).
+// threads, one after another. An operation that is entered in its call, without a wait, can say so
+// cheaper: tt_record_entered_at_once. `ready` may be left out: it reads as ended, without a wait.
+// After ended or failed the line is not touched any more: it will be another operation's.
 //
-// What other processes know of a rank is its face, in memory that all ranks of the host share:
-// written when somebody wants to know (tt_record_publish), at the latest by the next tick of the
-// thread that watches communicators.
+// A tape (`calls`, `replays`) has one writer at a time. Where a program breaks that rule, lines mix
+// up, and nothing worse happens.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_RECORD_RECORD_H
 #define TT_RECORD_RECORD_H
@@ -33,86 +32,86 @@
 #include <string.h>
 
 // One operation. Written by the executor, read at any time by others: all fields are released by
-// their writer and acquired by their readers. A stamp older than `called` is of an operation that
-// had the line before.
+// their writer and acquired by their readers. A stamp older than `called` is left over from an
+// operation that had the line before. What every operation writes is in the first cache line.
 struct tt_record_line {
-    _Atomic uint64_t head; // tt_op.function and is_uneven, as they lie in memory
-    _Atomic uint64_t kind; // tt_op.type and op
+    _Alignas(128) _Atomic uint64_t head; // tt_op.function and is_uneven, as they lie in memory
+    _Atomic uint64_t kind;               // tt_op.type and op
     _Atomic uint64_t count;
-    _Atomic uint64_t sequence;
+    _Atomic uint64_t sequence; // 0: not entered
     _Atomic(cudaStream_t) stream;
-    _Atomic uint64_t called, entered, ready, ended, failed; // ticks
-    _Atomic int32_t root, last, result;
-    int32_t unused;
+    _Atomic uint64_t called, ended; // ticks
+    _Atomic int32_t root, last;
+    _Atomic uint64_t entered, ready, failed; // ticks
+    _Atomic int32_t result;
 };
+_Static_assert(sizeof(struct tt_record_line) == 128, "two cache lines");
 
-enum { TT_RECORD_BLOCK = 32 }; // lines
-
-// Lines are taken block by block; a block is used again once all its operations have ended.
+// Lines are taken block by block; a block is used again once all its operations have ended. Blocks
+// lie at multiples of their size, so that the address of a line tells where its block ends.
+enum { TT_RECORD_BLOCK_BYTES = 4096, TT_RECORD_LINES = 31 };
 struct tt_record_block {
-    _Atomic uint64_t first; // number of line[0] among the record's operations, from 1; 0: changes
+    _Alignas(128) _Atomic uint64_t first; // number of line[0]'s operation, from 1; 0: changes hands
     _Atomic(struct tt_record_block *) next; // a ring
-    struct tt_record_line line[TT_RECORD_BLOCK];
+    uint32_t added;                         // lines that the summary has
+    struct tt_record_line line[TT_RECORD_LINES];
 };
+_Static_assert(sizeof(struct tt_record_block) == TT_RECORD_BLOCK_BYTES, "its lines end there");
 
-// What the others of a host know of one rank. Lies in shared memory; zero before its first use.
-// `version` is odd while it is written.
-struct tt_record_known {
-    uint64_t head, kind, count, sequence, when; // when: ticks; 0: there was none
-    int32_t root, unused;
-};
-struct tt_record_face {
-    _Alignas(64) _Atomic uint64_t version;
-    _Atomic uint64_t published; // ticks
-    struct {
-        _Atomic uint64_t head, kind, count, sequence, when, root;
-    } latest[3]; // the last operation that was called, that entered, that ended
+struct tt_record_tape {
+    _Atomic(struct tt_record_line *) next; // of the next operation; the end of a block: it is full
+    struct tt_record *record;
 };
 
 struct tt_record {
-    _Atomic(struct tt_record_line *) next; // the line of the next operation: those before it stand
-    struct tt_record_line *end;            // of the block that `next` is in
-    struct tt_record_block *block;         // the same
-    struct tt_record_details *details;     // what no stamp needs
+    struct tt_record_tape calls, replays;
+    struct tt_record_details *details; // what no stamp needs
 };
 
-// Whose record it is. Texts are copied.
+// What an executor can tell of the ranks of a communicator. Any thread may ask, until the record is
+// closed.
+struct tt_record_team {
+    const void *team; // the first argument of:
+    // Whether the rank has entered operation `sequence`.
+    bool (*has_entered)(const void *team, int rank, uint64_t sequence);
+    // "its last operation was Broadcast(count 5, float32, root 0) #16".
+    void (*describe_last)(const void *team, int rank, char *text, size_t bytes);
+};
+
+// Whose record it is. The name is copied.
 struct tt_record_owner {
     const char *name; // of the communicator
     uint64_t hash;    // the same on all its ranks
     int rank, nranks;
     int device;
-    struct tt_record_face *faces; // [nranks] shared by the ranks of the host; NULL: nobody sees any
+    struct tt_record_team team; // functions may be NULL: nothing is known of other processes
 };
 
 // ---- A record's life ----------------------------------------------------------------------------
 
-// Opens a record. It then appears in dumps. faces: must live until it is closed.
+// Opens a record. It then appears in dumps.
 ncclResult_t tt_record_open(const struct tt_record_owner *owner, struct tt_record **record_out);
-// Closes it: its trace and summary are kept for the end of the process. No line of it is touched
-// any more. Accepts NULL.
+// Closes it. No line of it is touched any more. Accepts NULL.
 void tt_record_close(struct tt_record *record);
 
-// ---- Stamps: some instructions each
-// --------------------------------------------------------------
+// ---- Stamps: some instructions each -------------------------------------------------------------
 
-// The next block begins: rarely. Never NULL: without memory the oldest lines are used again.
-struct tt_record_line *tt_record_turn(struct tt_record *record);
+// The next block of a tape begins; its first line. Never NULL: without memory the oldest lines are
+// used again.
+struct tt_record_line *tt_record_turn(struct tt_record_tape *tape);
 
-_Static_assert(offsetof(struct tt_op, function) % 8 == 0 &&
-                   offsetof(struct tt_op, is_uneven) == offsetof(struct tt_op, function) + 4 &&
-                   offsetof(struct tt_op, op) == offsetof(struct tt_op, type) + 4,
+_Static_assert(offsetof(struct tt_op, is_uneven) == offsetof(struct tt_op, function) + 4 &&
+                   offsetof(struct tt_op, op) == offsetof(struct tt_op, type) + 4 &&
+                   sizeof(struct tt_op) >= offsetof(struct tt_op, function) + 8,
                "lines keep these pairs as one word each");
 
-// Operation number `sequence` (of the communicator, or of its pair) was called for `stream`. op is
-// not needed afterwards.
-static inline struct tt_record_line *tt_record_called(struct tt_record *record,
-                                                      const struct tt_op *op, uint64_t sequence,
-                                                      cudaStream_t stream)
+// op: not needed afterwards.
+static inline struct tt_record_line *tt_record_called(struct tt_record_tape *tape,
+                                                      const struct tt_op *op, cudaStream_t stream)
 {
-    struct tt_record_line *line = atomic_load_explicit(&record->next, memory_order_relaxed);
-    if (__builtin_expect(line == record->end, 0)) {
-        line = tt_record_turn(record);
+    struct tt_record_line *line = atomic_load_explicit(&tape->next, memory_order_relaxed);
+    if (__builtin_expect((uintptr_t)line % TT_RECORD_BLOCK_BYTES == 0, 0)) {
+        line = tt_record_turn(tape);
     }
     uint64_t head, kind;
     memcpy(&head, (const char *)op + offsetof(struct tt_op, function), sizeof head);
@@ -121,16 +120,23 @@ static inline struct tt_record_line *tt_record_called(struct tt_record *record,
     atomic_store_explicit(&line->kind, kind, memory_order_release);
     atomic_store_explicit(&line->count, op->count, memory_order_release);
     atomic_store_explicit(&line->root, op->root, memory_order_release);
-    atomic_store_explicit(&line->sequence, sequence, memory_order_release);
+    atomic_store_explicit(&line->sequence, 0, memory_order_release);
     atomic_store_explicit(&line->stream, stream, memory_order_release);
     atomic_store_explicit(&line->called, tt_ticks(), memory_order_release);
-    atomic_store_explicit(&record->next, line + 1, memory_order_release);
+    atomic_store_explicit(&tape->next, line + 1, memory_order_release);
     return line;
 }
 
-static inline void tt_record_entered(struct tt_record_line *line)
+// sequence: the operation's number in the communicator, or among those of its pair; from 1.
+static inline void tt_record_entered(struct tt_record_line *line, uint64_t sequence)
 {
     atomic_store_explicit(&line->entered, tt_ticks(), memory_order_release);
+    atomic_store_explicit(&line->sequence, sequence, memory_order_release);
+}
+
+static inline void tt_record_entered_at_once(struct tt_record_line *line, uint64_t sequence)
+{
+    atomic_store_explicit(&line->sequence, sequence, memory_order_release);
 }
 
 // last: the rank that this one waited for last; its own where all others were there before it.
@@ -151,24 +157,10 @@ static inline void tt_record_failed(struct tt_record_line *line, ncclResult_t re
     atomic_store_explicit(&line->failed, tt_ticks(), memory_order_release);
 }
 
-// ---- What others ask
-// -----------------------------------------------------------------------------
+// ---- What others ask ----------------------------------------------------------------------------
 
-// Writes the face of the record's rank now. Any thread. An executor that finds calls that do not
-// match does it, so that the others can name this rank's call.
-void tt_record_publish(struct tt_record *record);
-// The same for all records of the process.
-void tt_record_publish_all(void);
-// What rank `rank` did last, by its face: "its last call was Broadcast(count 5, float32, root 0)
-// #16, which ended 3.2 s ago". faces may be NULL: text then says that nothing is known.
-void tt_record_tell(const struct tt_record_face *faces, int rank, char *text, size_t bytes);
-// The call with which a rank is in operation `sequence`, for messages about calls that do not
-// match: false where its face does not have it (yet).
-bool tt_record_find(const struct tt_record_face *faces, int rank, uint64_t sequence, char *text,
-                    size_t bytes);
-
-// Writes the state of every record of the communicator `hash` (0: of all) to a descriptor: last
-// operations, what is waited for, who is missing.
-void tt_record_dump(uint64_t hash, int descriptor);
+// Writes the state of every record of communicator `hash` (0: of all) to a descriptor, in one
+// piece: last operations, what is waited for, who is missing. Any thread; not in signal handlers.
+ncclResult_t tt_record_dump(uint64_t hash, int descriptor);
 
 #endif
