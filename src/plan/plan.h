@@ -26,7 +26,10 @@
 // ---- The problem: all that a plan depends on ----------------------------------------------------
 
 // The uneven counts and starts of all ranks, in elements: element [r * nranks + q] is what rank r
-// sends to, or receives from, rank q. NULL where the function has no such thing.
+// sends to, or receives from, rank q. NULL where the function has no such thing: AllGatherV has
+// recv_*, ReduceScatterV send_*, AlltoAllV all four; GatherV has the root's row of recv_*, ScatterV
+// the root's row of send_*, other rows mean nothing. What a rank sends in AllGatherV is its own
+// count in its own row; every rank's receive counts agree.
 struct tt_uneven_all {
     const size_t *send_count, *send_first;
     const size_t *recv_count, *recv_first;
@@ -63,14 +66,18 @@ struct tt_place {
 
 enum tt_step_kind {
     TT_STEP_REDUCE, // out[..] = in[0] op in[1] op ..., `count` elements each
-    TT_STEP_COPY,   // out[..] = in[0]: bit by bit
+    TT_STEP_COPY,   // out[..] = in[0]: bit by bit; in[0] is one rank's
     TT_STEP_SIGNAL, // one more on `channel` for rank `peer` (TT_EVERY: for each, itself included)
     TT_STEP_WAIT,   // until `peer` (TT_EVERY: each) has signalled `channel` to this rank `number`
                     // times in this plan
 };
 
-// How a reduction begins and ends. The input of rank r is scaled, or counted towards an average,
-// where it is first read from TT_BUFFER_SEND.
+// An output may be exactly one of the inputs (in place; then a copy does nothing). Apart from that
+// no place of a step overlaps another one.
+//
+// How a reduction begins and ends. An input that is no partial result is an element of the send
+// buffer of the rank whose buffer it lies in, also where that rank copied it to its scratch: it is
+// scaled by that rank's factor. An average is divided where the result is rounded.
 enum {
     TT_PARTIAL_IN = 1,  // in[0] is a partial result: accumulators
     TT_PARTIAL_OUT = 2, // the result stays a partial result: not divided, not rounded
