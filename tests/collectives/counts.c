@@ -1,0 +1,116 @@
+// Bytes that a collective moves, counted for each device's port and exact: what the direct plans
+// take, what rings take, what the switch saves. Prints the table.
+//
+// S is a whole vector, n the ranks, one on each device. Direct: each rank reduces, or fetches, its
+// part from all others and stores it to all others. Ring: each passes on to the next. NVLS: one
+// load that the switch combines, one store that it multiplies.
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <vgpu/stats.h>
+
+enum { RANKS = 8, MEGA = 1 << 20, TIMES = 4 };
+
+struct traffic {
+    enum function function;
+    const char *algorithm;    // NCCL_ALGO; NULL: as chosen without it
+    double most_in, most_out; // of the busiest port, in S
+};
+
+static const struct traffic table[] = {
+    {ALL_REDUCE, "direct", 1.75, 1.75}, {ALL_REDUCE, "Ring", 1.75, 1.75},
+    {ALL_REDUCE, "NVLS", 1.125, 1.125}, {REDUCE_SCATTER, "direct", 0.875, 0.875},
+    {REDUCE_SCATTER, "NVLS", 0.125, 1}, {ALL_GATHER, "direct", 0.875, 0.875},
+    {ALL_GATHER, "NVLS", 1, 0.125},     {BROADCAST, "direct", 1, 7},
+    {BROADCAST, "Ring", 1, 1},          {BROADCAST, "NVLS", 1, 1},
+    {REDUCE, "direct", 7, 1},           {REDUCE, "NVLS", 1, 1},
+};
+
+enum { CASES = sizeof table / sizeof table[0] };
+
+static const char *const names[FUNCTIONS] = {[ALL_REDUCE] = "AllReduce",
+                                             [REDUCE] = "Reduce",
+                                             [BROADCAST] = "Broadcast",
+                                             [REDUCE_SCATTER] = "ReduceScatter",
+                                             [ALL_GATHER] = "AllGather"};
+
+static const struct traffic *this_case(void)
+{
+    const char *number = getenv("TUTTI_TEST_CASE");
+    return &table[number != NULL ? strtoul(number, NULL, 10) % CASES : 0];
+}
+
+// The buffers lie in a window, as the switch needs it.
+static void count_traffic(int rank, int size)
+{
+    const struct traffic *this = this_case();
+    struct member m;
+    bool in_parts = this->function == REDUCE_SCATTER || this->function == ALL_GATHER;
+    struct form form = {.function = this->function,
+                        .type = ncclFloat32,
+                        .count = MEGA / sizeof(float) / (in_parts ? (size_t)size : 1)};
+    if (!member_join(&m, rank, size) || !member_open_window(&m, 2 * MEGA)) {
+        return;
+    }
+    EXPECT_OK(call_form(&form, m.memory, m.memory + MEGA, &m)); // the first may set things up
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    ranks_barrier();
+    if (rank == 0) {
+        vgpuStatsStart();
+    }
+    ranks_barrier();
+    for (int i = 0; i < TIMES; i++) {
+        EXPECT_OK(call_form(&form, m.memory, m.memory + MEGA, &m));
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    ranks_barrier();
+    if (rank == 0) {
+        struct vgpu_device_stats stats[RANKS];
+        double most_in = 0, most_out = 0, all = 0;
+        EXPECT_EQ(vgpuStatsRead(stats, RANKS), RANKS);
+        for (int d = 0; d < RANKS; d++) {
+            double in = (double)stats[d].bytes_in / MEGA / TIMES;
+            double out = (double)stats[d].bytes_out / MEGA / TIMES;
+            most_in = in > most_in ? in : most_in;
+            most_out = out > most_out ? out : most_out;
+            all += in;
+        }
+        printf("%-14s %-7s %6.3f %6.3f %7.3f\n", names[this->function], this->algorithm, most_in,
+               most_out, all);
+        EXPECT_NEAR(most_in, this->most_in, 1e-9);
+        EXPECT_NEAR(most_out, this->most_out, 1e-9);
+        vgpuStatsStop();
+    }
+    ranks_barrier();
+    member_leave(&m);
+}
+
+// A process of its own: it reads the environment.
+static void as_threads(int rank, int size)
+{
+    (void)rank, (void)size;
+    run_thread_ranks(RANKS, count_traffic, 60);
+}
+
+static void ports(void)
+{
+    printf("%-14s %-7s %6s %6s %7s  (vectors; busiest port, all ports)\n", "function", "plan", "in",
+           "out", "sum");
+    fflush(stdout);
+    for (int i = 0; i < CASES; i++) {
+        char number[16];
+        (void)snprintf(number, sizeof number, "%d", i);
+        (void)setenv("TUTTI_TEST_CASE", number, 1);
+        (void)setenv("NCCL_ALGO", table[i].algorithm, 1);
+        run_ranks(1, as_threads, 60);
+    }
+    (void)unsetenv("NCCL_ALGO");
+}
+
+int main(void)
+{
+    RUN(ports);
+    return expect_result();
+}

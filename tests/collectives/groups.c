@@ -1,0 +1,281 @@
+// Groups: nesting, when their operations begin, errors in them, one thread for many ranks,
+// communicators that do not block.
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives.h"
+
+#include <poll.h>
+#include <stdio.h>
+
+enum { N = 4, COUNT = 1000, BYTES = 1 << 16 };
+
+// All ranks in this thread.
+struct all {
+    ncclComm_t comm[N];
+    cudaStream_t stream[N];
+    int *memory[N]; // 2 x COUNT: inputs, outputs
+};
+
+static bool open_all(struct all *all)
+{
+    if (!EXPECT_OK(ncclCommInitAll(all->comm, N, NULL))) {
+        return false;
+    }
+    for (int r = 0; r < N; r++) {
+        EXPECT_CUDA(cudaSetDevice(r));
+        EXPECT_CUDA(cudaStreamCreate(&all->stream[r]));
+        EXPECT_CUDA(cudaMalloc((void **)&all->memory[r], 2 * COUNT * sizeof(int)));
+    }
+    return true;
+}
+
+static void close_all(struct all *all)
+{
+    for (int r = 0; r < N; r++) {
+        EXPECT_CUDA(cudaSetDevice(r));
+        EXPECT_CUDA(cudaFree(all->memory[r]));
+        EXPECT_CUDA(cudaStreamDestroy(all->stream[r]));
+        EXPECT_OK(ncclCommDestroy(all->comm[r]));
+    }
+}
+
+static void fill(struct all *all, int round)
+{
+    int host[2 * COUNT];
+    for (int r = 0; r < N; r++) {
+        for (int i = 0; i < COUNT; i++) {
+            host[i] = (r + 1) * i + round;
+            host[COUNT + i] = -1;
+        }
+        EXPECT_CUDA(
+            cudaMemcpyAsync(all->memory[r], host, sizeof host, cudaMemcpyDefault, all->stream[r]));
+        EXPECT_CUDA(cudaStreamSynchronize(all->stream[r]));
+    }
+}
+
+// Sums of what fill() put, or, where nothing has run, -1.
+static void check(struct all *all, int round, bool has_run)
+{
+    int host[COUNT];
+    for (int r = 0; r < N; r++) {
+        int wrong = 0;
+        EXPECT_CUDA(cudaMemcpyAsync(host, all->memory[r] + COUNT, sizeof host, cudaMemcpyDefault,
+                                    all->stream[r]));
+        EXPECT_CUDA(cudaStreamSynchronize(all->stream[r]));
+        for (int i = 0; i < COUNT; i++) {
+            wrong += host[i] != (has_run ? 10 * i + 4 * round : -1);
+        }
+        EXPECT_EQ(wrong, 0);
+    }
+}
+
+static ncclResult_t add(struct all *all, int r)
+{
+    return ncclAllReduce(all->memory[r], all->memory[r] + COUNT, COUNT, ncclInt, ncclSum,
+                         all->comm[r], all->stream[r]);
+}
+
+// C105: one thread drives four ranks, with a group and without (nccl#1144, nccl#13). Calls only
+// enqueue: without a group it works as well.
+static void one_thread(void)
+{
+    struct all all;
+    if (!open_all(&all)) {
+        return;
+    }
+    for (int round = 0; round < 20; round++) {
+        fill(&all, round);
+        if (round % 2 == 0) {
+            EXPECT_OK(ncclGroupStart());
+        }
+        for (int r = 0; r < N; r++) {
+            EXPECT_OK(add(&all, round % 3 == 0 ? r : N - 1 - r));
+        }
+        if (round % 2 == 0) {
+            EXPECT_OK(ncclGroupEnd());
+        }
+        check(&all, round, true);
+    }
+    close_all(&all);
+}
+
+// C39, C40: an end without a start; empty groups; three levels; nothing begins before the outermost
+// end (gkeyll PR#1007).
+static void nested(void)
+{
+    struct all all;
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "ncclGroupStart");
+    if (!open_all(&all)) {
+        return;
+    }
+    EXPECT_OK(ncclGroupStart());
+    EXPECT_OK(ncclGroupEnd());
+    fill(&all, 5);
+    EXPECT_OK(ncclGroupStart());
+    EXPECT_OK(add(&all, 0));
+    EXPECT_OK(ncclGroupStart());
+    EXPECT_OK(add(&all, 1));
+    EXPECT_OK(ncclGroupStart());
+    EXPECT_OK(ncclGroupEnd());
+    EXPECT_OK(ncclGroupStart());
+    EXPECT_OK(add(&all, 2));
+    EXPECT_OK(add(&all, 3));
+    EXPECT_OK(ncclGroupEnd());
+    EXPECT_OK(ncclGroupEnd());
+    poll(NULL, 0, 50);
+    check(&all, 5, false);
+    EXPECT_OK(ncclGroupEnd());
+    check(&all, 5, true);
+    close_all(&all);
+}
+
+// C42: the second of three calls is wrong: it says so at once, the end says it again, and none of
+// the three runs, on no rank (nccl#1039).
+static void one_bad_call(void)
+{
+    struct all all;
+    if (!open_all(&all)) {
+        return;
+    }
+    fill(&all, 1);
+    EXPECT_OK(ncclGroupStart());
+    for (int r = 0; r < N; r++) {
+        EXPECT_OK(add(&all, r));
+        EXPECT_EQ(ncclAllReduce(all.memory[r], all.memory[r] + COUNT, COUNT, (ncclDataType_t)77,
+                                ncclSum, all.comm[r], all.stream[r]),
+                  ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(all.comm[r]), "datatype is 77");
+        EXPECT_OK(add(&all, r));
+    }
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+    check(&all, 1, false);
+    EXPECT_OK(ncclGroupStart()); // and the communicators are as before
+    for (int r = 0; r < N; r++) {
+        EXPECT_OK(add(&all, r));
+    }
+    EXPECT_OK(ncclGroupEnd());
+    check(&all, 1, true);
+    close_all(&all);
+}
+
+// C40: operations of two communicators whose ranks are numbered in opposite orders; the order of
+// calls holds in each.
+static void reversed(void)
+{
+    enum { ROUNDS = 8 };
+    struct all all;
+    ncclComm_t other[N];
+    int devices[N] = {3, 2, 1, 0}; // rank r of `other` is rank N - 1 - r of `all`
+    if (!open_all(&all) || !EXPECT_OK(ncclCommInitAll(other, N, devices))) {
+        return;
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        fill(&all, round);
+        EXPECT_OK(ncclGroupStart());
+        for (int r = 0; r < N; r++) {
+            // The outputs, summed, go to all from rank 1 of the others, device 2.
+            EXPECT_OK(add(&all, r));
+            EXPECT_OK(ncclBroadcast(all.memory[r] + COUNT, all.memory[r] + COUNT, COUNT, ncclInt, 1,
+                                    other[N - 1 - r], all.stream[r]));
+        }
+        EXPECT_OK(ncclGroupEnd());
+        check(&all, round, true);
+    }
+    for (int r = 0; r < N; r++) {
+        EXPECT_OK(ncclCommDestroy(other[r]));
+    }
+    close_all(&all);
+}
+
+// C43: bad values are refused with the allowed ones, and nothing is sent.
+static void bad_values(void)
+{
+    struct all all;
+    if (!open_all(&all)) {
+        return;
+    }
+    int *b = all.memory[0];
+    ncclComm_t c = all.comm[0];
+    cudaStream_t s = all.stream[0];
+    EXPECT_EQ(ncclBroadcast(b, b, 1, ncclInt, -1, c, s), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(c), "root is -1, must be 0 to 3");
+    EXPECT_EQ(ncclReduce(b, b, 1, ncclInt, ncclSum, N, c, s), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(c), "root is 4, must be 0 to 3");
+    EXPECT_EQ(ncclSend(b, 1, ncclInt, -1, c, s), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(c), "peer is -1, must be 0 to 3");
+    EXPECT_EQ(ncclRecv(b, 1, ncclInt, N, c, s), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(c), "peer is 4, must be 0 to 3");
+    EXPECT_EQ(ncclAllReduce(b, b, 1, ncclInt, ncclSum, NULL, s), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllGather(b, b, 1, ncclNumTypes, c, s), ncclInvalidArgument);
+    EXPECT_EQ(ncclAllGather(b, b, SIZE_MAX / 3, ncclInt, c, s), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(c), "count is 6148914691236517205");
+    fill(&all, 2);
+    for (int r = 0; r < N; r++) {
+        EXPECT_OK(add(&all, r));
+    }
+    check(&all, 2, true);
+    close_all(&all);
+}
+
+// C44: communicators that do not block: a group returns at once, and its result stands once the
+// query says so (nccl#732). A group with a rank missing goes on until it is aborted.
+static void nonblocking(void)
+{
+    struct all all;
+    memset(&all, 0, sizeof all);
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    EXPECT_OK(ncclGetUniqueId(&id));
+    EXPECT_OK(ncclGroupStart());
+    for (int r = 0; r < N; r++) {
+        EXPECT_CUDA(cudaSetDevice(r));
+        EXPECT_CUDA(cudaStreamCreate(&all.stream[r]));
+        EXPECT_CUDA(cudaMalloc((void **)&all.memory[r], 2 * COUNT * sizeof(int)));
+        ncclResult_t result = ncclCommInitRankConfig(&all.comm[r], N, id, r, &config);
+        EXPECT(result == ncclSuccess || result == ncclInProgress);
+    }
+    EXPECT_EQ(ncclGroupEnd(), ncclInProgress);
+    for (int round = 0; round < 2; round++) {
+        for (int r = 0; r < N; r++) {
+            ncclResult_t state = ncclInProgress;
+            for (double end = now_s() + 10; state == ncclInProgress && now_s() < end;) {
+                EXPECT_OK(ncclCommGetAsyncError(all.comm[r], &state));
+            }
+            EXPECT_EQ(state, ncclSuccess);
+        }
+        if (round == 1) {
+            break;
+        }
+        fill(&all, 3);
+        EXPECT_OK(ncclGroupStart());
+        for (int r = 0; r < N; r++) {
+            ncclResult_t result = add(&all, r);
+            EXPECT(result == ncclSuccess || result == ncclInProgress);
+        }
+        ncclResult_t result = ncclGroupEnd();
+        EXPECT(result == ncclSuccess || result == ncclInProgress);
+    }
+    check(&all, 3, true);
+    close_all(&all);
+
+    ncclComm_t lonely = NULL;
+    double start = now_s();
+    EXPECT_OK(ncclGetUniqueId(&id));
+    EXPECT_OK(ncclGroupStart());
+    (void)ncclCommInitRankConfig(&lonely, 2, id, 0, &config);
+    EXPECT_EQ(ncclGroupEnd(), ncclInProgress);
+    EXPECT_OK(ncclCommAbort(lonely));
+    EXPECT(now_s() - start < 2);
+}
+
+int main(void)
+{
+    RUN(one_thread);
+    RUN(nested);
+    RUN(one_bad_call);
+    RUN(reversed);
+    RUN(bad_values);
+    RUN(nonblocking);
+    return expect_result();
+}

@@ -1,0 +1,225 @@
+// Ranks whose calls do not fit together: all of them get an error within a second that names both
+// calls, whatever differs; nobody gets a half reduced success. (C36: nccl#1394, nccl#1417; C37:
+// nccl#296, nccl#531.)
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives.h"
+
+#include <stdio.h>
+
+enum { RANKS = 4, ODD = 2, BYTES = 4 << 20, MOST_S = 1 };
+
+struct mismatch {
+    const char *name;
+    struct form usual, odd;            // what rank ODD calls
+    const char *usual_text, *odd_text; // what a message must contain
+    int before;                        // operations that fit come first
+};
+
+#define COMMON .type = ncclFloat32, .count = 2560
+
+static const struct mismatch mismatches[] = {
+    {"count", {COMMON}, {.type = ncclFloat32, .count = 5120}, "count 2560", "count 5120", 0},
+    {"large count",
+     {.type = ncclFloat32, .count = 512000},
+     {.type = ncclFloat32, .count = 256000},
+     "count 512000",
+     "count 256000",
+     3},
+    {"type", {COMMON}, {.type = ncclInt32, .count = 2560}, "float32", "int32", 1},
+    {"operator", {COMMON}, {COMMON, .op = ncclMax}, "sum", "max", 0},
+    {"root",
+     {COMMON, .function = BROADCAST},
+     {COMMON, .function = BROADCAST, .root = 1},
+     "root 0",
+     "root 1",
+     0},
+    {"function", {COMMON}, {COMMON, .function = BROADCAST}, "AllReduce", "Broadcast", 17},
+    {"reduce or gather",
+     {COMMON, .function = REDUCE_SCATTER},
+     {COMMON, .function = ALL_GATHER},
+     "ReduceScatter",
+     "AllGather",
+     0},
+    {"one element",
+     {.type = ncclFloat32, .count = 1},
+     {.type = ncclFloat32, .count = 2},
+     "count 1",
+     "count 2",
+     40},
+};
+
+enum { MISMATCHES = sizeof mismatches / sizeof mismatches[0] };
+
+static const struct mismatch *this_mismatch(void)
+{
+    const char *number = getenv("TUTTI_TEST_MISMATCH");
+    return &mismatches[number != NULL ? strtoul(number, NULL, 10) % MISMATCHES : 0];
+}
+
+// The communicator has failed within the time, with a text that contains both parts.
+static void has_failed(struct member *m, double start, const char *a, const char *b)
+{
+    ncclResult_t state = ncclSuccess;
+    double most_s = MOST_S * (IS_SANITIZED ? 5 : 1);
+    while (state == ncclSuccess && now_s() < start + most_s) {
+        state = member_state(m);
+    }
+    EXPECT_EQ(state, ncclInvalidUsage);
+    (void)cudaStreamSynchronize(m->stream);
+    EXPECT(now_s() - start < most_s);
+    EXPECT_CONTAINS(ncclGetLastError(m->comm), a);
+    EXPECT_CONTAINS(ncclGetLastError(m->comm), b);
+}
+
+static void differ(int rank, int size)
+{
+    const struct mismatch *this = this_mismatch();
+    struct member m;
+    struct area area;
+    char number[32], odd[32];
+    if (!join_with_area(&m, &area, rank, size, BYTES)) {
+        return;
+    }
+    struct form good = {.type = ncclFloat32, .count = 10};
+    for (int i = 0; i < this->before; i++) {
+        check_form(&m, &area, &good);
+    }
+    char *recv = area.memory + BYTES / 2;
+    ranks_barrier();
+    double start = now_s();
+    EXPECT_OK(call_form(rank == ODD ? &this->odd : &this->usual, area.memory, recv, &m));
+    has_failed(&m, start, this->usual_text, this->odd_text);
+    (void)snprintf(number, sizeof number, "#%d", this->before + 1);
+    (void)snprintf(odd, sizeof odd, "rank %d", ODD);
+    EXPECT_CONTAINS(ncclGetLastError(m.comm), number);
+    EXPECT_CONTAINS(ncclGetLastError(m.comm), odd);
+    // No further operation is taken.
+    EXPECT_EQ(call_form(&good, area.memory, recv, &m), ncclInvalidUsage);
+    ranks_barrier();
+    EXPECT_OK(ncclCommAbort(m.comm));
+    m.comm = NULL;
+    leave_with_area(&m, &area);
+}
+
+static void calls_that_differ(void)
+{
+    for (int i = 0; i < MISMATCHES; i++) {
+        char number[16];
+        (void)snprintf(number, sizeof number, "%d", i);
+        (void)setenv("TUTTI_TEST_MISMATCH", number, 1);
+        int before = expect_failures();
+        run_thread_ranks(RANKS, differ, 30);
+        run_processes(RANKS, differ, 30);
+        if (expect_failures() > before) {
+            fprintf(stderr, "  (in the mismatch of %s)\n", mismatches[i].name);
+        }
+    }
+}
+
+// The other order of two calls that all make.
+static void swap(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    if (!join_with_area(&m, &area, rank, size, BYTES)) {
+        return;
+    }
+    struct form form[2] = {{.function = ALL_GATHER, COMMON}, {.function = BROADCAST, COMMON}};
+    ranks_barrier();
+    double start = now_s();
+    EXPECT_OK(call_form(&form[rank == ODD], area.memory, area.memory + BYTES / 2, &m));
+    // The second may be refused already.
+    (void)call_form(&form[rank != ODD], area.memory, area.memory + BYTES / 2, &m);
+    has_failed(&m, start, "AllGather", "Broadcast");
+    ranks_barrier();
+    EXPECT_OK(ncclCommAbort(m.comm));
+    m.comm = NULL;
+    leave_with_area(&m, &area);
+}
+
+static void order_that_differs(void)
+{
+    run_thread_ranks(RANKS, swap, 30);
+    run_processes(RANKS, swap, 30);
+}
+
+// One rank calls once more than the others, which leave (C37).
+static void one_more(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    if (!join_with_area(&m, &area, rank, size, BYTES)) {
+        return;
+    }
+    struct form form = {COMMON};
+    check_form(&m, &area, &form);
+    ranks_barrier();
+    double start = now_s();
+    if (rank == ODD) {
+        form.function = ALL_GATHER;
+        EXPECT_OK(call_form(&form, area.memory, area.memory + BYTES / 2, &m));
+        (void)cudaStreamSynchronize(m.stream);
+        EXPECT_EQ(member_state(&m), ncclRemoteError);
+        EXPECT(now_s() - start < 3 * MOST_S);
+        EXPECT_CONTAINS(ncclGetLastError(m.comm), "AllGather");
+        EXPECT_CONTAINS(ncclGetLastError(m.comm), "destroyed the communicator");
+    } else {
+        EXPECT_OK(ncclCommDestroy(m.comm));
+        m.comm = NULL;
+    }
+    ranks_barrier();
+    if (m.comm != NULL) {
+        EXPECT_OK(ncclCommAbort(m.comm));
+        m.comm = NULL;
+    }
+    leave_with_area(&m, &area);
+}
+
+static void one_call_too_many(void)
+{
+    run_thread_ranks(RANKS, one_more, 30);
+    run_processes(RANKS, one_more, 30);
+}
+
+// An AlltoAll on one rank against sends and receives on another: legal in NCCL, a named error here.
+static void by_hand(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    if (!join_with_area(&m, &area, rank, size, BYTES)) {
+        return;
+    }
+    char *recv = area.memory + BYTES / 2;
+    ranks_barrier();
+    double start = now_s();
+    if (rank == 0) {
+        EXPECT_OK(ncclAlltoAll(area.memory, recv, 4, ncclInt8, m.comm, m.stream));
+    } else {
+        EXPECT_OK(ncclGroupStart());
+        for (int r = 0; r < size; r++) {
+            EXPECT_OK(ncclSend(area.memory + 4 * r, 4, ncclInt8, r, m.comm, m.stream));
+            EXPECT_OK(ncclRecv(recv + 4 * r, 4, ncclInt8, r, m.comm, m.stream));
+        }
+        EXPECT_OK(ncclGroupEnd());
+    }
+    has_failed(&m, start, "AlltoAll", "Send");
+    ranks_barrier();
+    EXPECT_OK(ncclCommAbort(m.comm));
+    m.comm = NULL;
+    leave_with_area(&m, &area);
+}
+
+static void all_to_all_by_hand(void)
+{
+    run_thread_ranks(2, by_hand, 30);
+    run_processes(2, by_hand, 30);
+}
+
+int main(void)
+{
+    RUN(calls_that_differ);
+    RUN(order_that_differs);
+    RUN(one_call_too_many);
+    RUN(all_to_all_by_hand);
+    return expect_result();
+}
