@@ -1,6 +1,7 @@
 // Messages and the last error. See log.h. SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
+#include "base/file_name.h"
 #include "base/params.h"
 
 #include <cuda_runtime.h>
@@ -111,22 +112,11 @@ static uint64_t parse_subsystems(const char *text)
 static FILE *open_file(const char *pattern)
 {
     char path[512];
-    size_t used = 0;
-    for (const char *p = pattern; *p != 0 && used + 1 < sizeof path; p++) {
-        int n = 1;
-        if (p[0] == '%' && p[1] == 'h') {
-            n = snprintf(path + used, sizeof path - used, "%.*s", (int)strcspn(host, "."), host);
-            p++;
-        } else if (p[0] == '%' && p[1] == 'p') {
-            n = snprintf(path + used, sizeof path - used, "%d", (int)getpid());
-            p++;
-        } else {
-            p += p[0] == '%' && p[1] == '%';
-            path[used] = *p;
-        }
-        used += (size_t)n;
+    if (!tt_file_name(pattern, -1, path, sizeof path)) {
+        (void)fprintf(stderr,
+                      "tutti: NCCL_DEBUG_FILE: the name is too long; messages go to stdout\n");
+        return stdout;
     }
-    path[used < sizeof path ? used : sizeof path - 1] = 0;
     FILE *file = fopen(path, "we");
     if (file == NULL) {
         (void)fprintf(stderr,

@@ -47,6 +47,9 @@ static const struct row rows[TT_PARAM_COUNT] = {
         {"TUTTI_INIT_TIMEOUT", false, 600, 1, 1000000,
          "seconds after which a rank that does not come, or a root that does not answer, is an "
          "error"},
+    [TT_PARAM_TIMEOUT] = {"TUTTI_TIMEOUT", false, 0, 0, 1000000,
+                          "seconds after which a rank that does not come to an operation is an "
+                          "error; 0: never"},
     [TT_PARAM_FAKE_HOSTS] =
         {"TUTTI_FAKE_HOSTS", true, 0, 0, 0,
          "splits the ranks into pretended hosts: 3,5 puts ranks 0-2 and 3-7 apart"},
@@ -54,6 +57,18 @@ static const struct row rows[TT_PARAM_COUNT] = {
                          "shared secret where no unique id carries one"},
     [TT_PARAM_INSECURE] = {"TUTTI_INSECURE", false, 0, 0, 1,
                            "1 allows a rendezvous without a secret off loopback"},
+    [TT_PARAM_TRACE] = {"TUTTI_TRACE", true, 0, 0, 0,
+                        "file for a trace of all operations, for Perfetto; %h host, %p process id, "
+                        "%r rank"},
+    [TT_PARAM_TRACE_LIMIT] = {"TUTTI_TRACE_LIMIT", false, 100000, 100, 100000000,
+                              "operations of a communicator and rank that a trace keeps, the last"},
+    [TT_PARAM_SUMMARY] = {"TUTTI_SUMMARY", false, 0, 0, 1,
+                          "1: at exit, who came last and how long others waited, on stderr"},
+    [TT_PARAM_DUMP_SIGNAL] = {"TUTTI_DUMP_SIGNAL", true, 0, 0, 0,
+                              "signal that makes a process tell its state: USR2, or a number"},
+    [TT_PARAM_DUMP_FILE] = {"TUTTI_DUMP_FILE", true, 0, 0, 0,
+                            "file for such states instead of stderr; %h host, %p process id, %r "
+                            "rank"},
 };
 
 // Filled once by read_all; constant afterwards.

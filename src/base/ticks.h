@@ -1,6 +1,6 @@
-// The processor's own clock: two to three instructions a look, for what is stamped at every
-// operation. Equal on all cores, and in all processes, of a host; turned into CLOCK_MONOTONIC only
-// where somebody reads it.
+// The processor's own clock: three instructions a look, for what is stamped at every operation.
+// Equal on all cores, and in all processes, of a host; turned into CLOCK_MONOTONIC only where
+// somebody reads it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BASE_TICKS_H
 #define TT_BASE_TICKS_H
@@ -26,8 +26,19 @@ static inline uint64_t tt_ticks(void)
 #endif
 }
 
-// Nanoseconds of CLOCK_MONOTONIC at `ticks`, a look of this host's. Exact to some microseconds; the
-// first call of a process may take a millisecond. Any thread.
-uint64_t tt_ticks_ns(uint64_t ticks);
+// How ticks and CLOCK_MONOTONIC go together, from a look at both now and one at the process's first
+// call of this; those two are at least a millisecond apart, which the first call may wait for.
+struct tt_ticks_scale {
+    uint64_t ticks, ns;
+    double ns_per_tick;
+};
+struct tt_ticks_scale tt_ticks_measure(void);
+
+// Nanoseconds of CLOCK_MONOTONIC at `ticks`, exact to some microseconds.
+static inline uint64_t tt_ticks_ns(const struct tt_ticks_scale *scale, uint64_t ticks)
+{
+    return scale->ns +
+           (uint64_t)(int64_t)((double)(int64_t)(ticks - scale->ticks) * scale->ns_per_tick);
+}
 
 #endif

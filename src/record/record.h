@@ -38,8 +38,8 @@ struct tt_record_line {
     _Alignas(128) _Atomic uint64_t head; // tt_op.function and is_uneven, as they lie in memory
     _Atomic uint64_t kind;               // tt_op.type and op
     _Atomic uint64_t count;
-    _Atomic uint64_t sequence; // 0: not entered
-    _Atomic(cudaStream_t) stream;
+    _Atomic uint64_t sequence;      // 0: not entered
+    _Atomic uint64_t stream;        // a cudaStream_t
     _Atomic uint64_t called, ended; // ticks
     _Atomic int32_t root, last;
     _Atomic uint64_t entered, ready, failed; // ticks
@@ -105,6 +105,18 @@ _Static_assert(offsetof(struct tt_op, is_uneven) == offsetof(struct tt_op, funct
                    sizeof(struct tt_op) >= offsetof(struct tt_op, function) + 8,
                "lines keep these pairs as one word each");
 
+// A release without what makes it visible to a program's sanitizer (cmake/visible_atomics.h), which
+// would cost as much again: readers and writers are both in this library.
+static inline void tt_record_put(_Atomic uint64_t *field, uint64_t value)
+{
+    __atomic_store_n((uint64_t *)field, value, __ATOMIC_RELEASE);
+}
+
+static inline void tt_record_put32(_Atomic int32_t *field, int32_t value)
+{
+    __atomic_store_n((int32_t *)field, value, __ATOMIC_RELEASE);
+}
+
 // op: not needed afterwards.
 static inline struct tt_record_line *tt_record_called(struct tt_record_tape *tape,
                                                       const struct tt_op *op, cudaStream_t stream)
@@ -116,45 +128,45 @@ static inline struct tt_record_line *tt_record_called(struct tt_record_tape *tap
     uint64_t head, kind;
     memcpy(&head, (const char *)op + offsetof(struct tt_op, function), sizeof head);
     memcpy(&kind, (const char *)op + offsetof(struct tt_op, type), sizeof kind);
-    atomic_store_explicit(&line->head, head, memory_order_release);
-    atomic_store_explicit(&line->kind, kind, memory_order_release);
-    atomic_store_explicit(&line->count, op->count, memory_order_release);
-    atomic_store_explicit(&line->root, op->root, memory_order_release);
-    atomic_store_explicit(&line->sequence, 0, memory_order_release);
-    atomic_store_explicit(&line->stream, stream, memory_order_release);
-    atomic_store_explicit(&line->called, tt_ticks(), memory_order_release);
-    atomic_store_explicit(&tape->next, line + 1, memory_order_release);
+    tt_record_put(&line->head, head);
+    tt_record_put(&line->kind, kind);
+    tt_record_put(&line->count, op->count);
+    tt_record_put32(&line->root, op->root);
+    tt_record_put(&line->sequence, 0);
+    tt_record_put(&line->stream, (uintptr_t)stream);
+    tt_record_put(&line->called, tt_ticks());
+    __atomic_store_n((struct tt_record_line **)&tape->next, line + 1, __ATOMIC_RELEASE);
     return line;
 }
 
 // sequence: the operation's number in the communicator, or among those of its pair; from 1.
 static inline void tt_record_entered(struct tt_record_line *line, uint64_t sequence)
 {
-    atomic_store_explicit(&line->entered, tt_ticks(), memory_order_release);
-    atomic_store_explicit(&line->sequence, sequence, memory_order_release);
+    tt_record_put(&line->entered, tt_ticks());
+    tt_record_put(&line->sequence, sequence);
 }
 
 static inline void tt_record_entered_at_once(struct tt_record_line *line, uint64_t sequence)
 {
-    atomic_store_explicit(&line->sequence, sequence, memory_order_release);
+    tt_record_put(&line->sequence, sequence);
 }
 
 // last: the rank that this one waited for last; its own where all others were there before it.
 static inline void tt_record_ready(struct tt_record_line *line, int last)
 {
-    atomic_store_explicit(&line->last, last, memory_order_release);
-    atomic_store_explicit(&line->ready, tt_ticks(), memory_order_release);
+    tt_record_put32(&line->last, last);
+    tt_record_put(&line->ready, tt_ticks());
 }
 
 static inline void tt_record_ended(struct tt_record_line *line)
 {
-    atomic_store_explicit(&line->ended, tt_ticks(), memory_order_release);
+    tt_record_put(&line->ended, tt_ticks());
 }
 
 static inline void tt_record_failed(struct tt_record_line *line, ncclResult_t result)
 {
-    atomic_store_explicit(&line->result, (int32_t)result, memory_order_release);
-    atomic_store_explicit(&line->failed, tt_ticks(), memory_order_release);
+    tt_record_put32(&line->result, (int32_t)result);
+    tt_record_put(&line->failed, tt_ticks());
 }
 
 // ---- What others ask ----------------------------------------------------------------------------
