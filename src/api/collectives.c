@@ -1,77 +1,135 @@
-// The collectives and point-to-point calls of nccl.h: their argument checks, in NCCL's order. The
-// operations themselves are not part
-// of this version. SPDX-License-Identifier: Apache-2.0
+// The collectives of nccl.h: arguments checked in NCCL's order, one operation made of them, handed
+// to the group or, outside of one, to the executor.
+// SPDX-License-Identifier: Apache-2.0
+#include "api/arguments.h"
 #include "api/function.h"
 #include "api/unavailable.h"
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/group.h"
+#include "comm/operators.h"
+#include "exec/executor.h"
+#include "plan/op.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
-static size_t type_bytes(ncclDataType_t type)
-{
-    static const unsigned char bytes[ncclNumTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-    return (unsigned)type < ncclNumTypes ? bytes[type] : 0;
-}
-
-// What all of them check; 0 where a call has no such argument.
-struct checked {
-    const char *call;
+// A call, as its caller made it.
+struct call {
+    const char *name;
+    enum tt_function function;
+    const void *sendbuff;
+    void *recvbuff;
     size_t count;
     ncclDataType_t type;
     ncclRedOp_t op;
-    int peer;         // root, or the other rank of a pair
-    bool is_pair;     // messages then say "peer", not "root"
-    bool is_per_rank; // a buffer holds count elements for each rank
+    int root;
+    ncclComm_t comm;
+    cudaStream_t stream;
 };
 
-static ncclResult_t check_values(const struct ncclComm *comm, const struct checked *c)
+// What the group keeps until its end.
+struct launch {
+    struct tt_op op;
+    cudaStream_t stream;
+};
+
+static ncclResult_t check(const struct call *call)
 {
-    if (c->peer < 0 || c->peer >= comm->nranks) {
-        return tt_fail(ncclInvalidArgument, "%s: rank %d: %s is %d, must be 0 to %d", c->call,
-                       comm->rank, c->is_pair ? "peer" : "root", c->peer, comm->nranks - 1);
+    bool is_per_rank = call->function == TT_REDUCE_SCATTER || call->function == TT_ALL_GATHER ||
+                       call->function == TT_ALL_TO_ALL || call->function == TT_GATHER ||
+                       call->function == TT_SCATTER;
+    struct tt_arguments arguments = {.call = call->name,
+                                     .count = call->count,
+                                     .type = call->type,
+                                     .op = call->op,
+                                     .reduces = tt_op_reduces(call->function),
+                                     .peer = call->root,
+                                     .is_per_rank = is_per_rank};
+    return tt_check_arguments(call->comm, &arguments);
+}
+
+// Which of NCCL's operators, or the program's own, it is.
+static void set_operator(const struct call *call, struct tt_op *op)
+{
+    static const enum tt_reduce_operator known[ncclNumOps] = {
+        [ncclSum] = TT_REDUCE_SUM, [ncclProd] = TT_REDUCE_PROD,   [ncclMax] = TT_REDUCE_MAX,
+        [ncclMin] = TT_REDUCE_MIN, [ncclAvg] = TT_REDUCE_AVERAGE,
+    };
+    if (!tt_op_reduces(call->function) || call->op < ncclNumOps) {
+        op->op = tt_op_reduces(call->function) ? known[call->op] : TT_REDUCE_SUM;
+        return;
     }
-    size_t element = type_bytes(c->type);
-    if (element == 0) {
-        return tt_fail(ncclInvalidArgument, "%s: rank %d: datatype is %d, must be 0 to %d", c->call,
-                       comm->rank, (int)c->type, ncclNumTypes - 1);
+    const struct tt_operator *own = tt_operator_find(call->comm, call->op);
+    op->op = TT_REDUCE_SCALED_SUM;
+    op->scale = own->scale;
+    op->scale_device = own->scale_device;
+}
+
+// The operation, with the buffers that mean something on this rank.
+static ncclResult_t make_op(const struct call *call, struct tt_op *op)
+{
+    const struct ncclComm *comm = call->comm;
+    *op = (struct tt_op){.function = call->function,
+                         .send = call->sendbuff,
+                         .recv = call->recvbuff,
+                         .count = call->count,
+                         .type = call->type,
+                         .root = call->root};
+    set_operator(call, op);
+    if (tt_op_send_bytes(op, comm->rank, comm->nranks) > 0) {
+        TRY(tt_check_buffer(comm, call->name, "sendbuff", call->sendbuff));
     }
-    if ((int)c->op < 0 || c->op >= ncclNumOps) {
-        return tt_fail(ncclInvalidArgument,
-                       "%s: rank %d: op is %d, must be 0 to %d or an operator of this communicator",
-                       c->call, comm->rank, (int)c->op, ncclNumOps - 1);
-    }
-    size_t times = (c->is_per_rank ? (size_t)comm->nranks : 1) * element, bytes;
-    if (__builtin_mul_overflow(c->count, times, &bytes) || bytes > PTRDIFF_MAX) {
-        return tt_fail(
-            ncclInvalidArgument,
-            "%s: rank %d: count is %zu: its %zu bytes each are more than an address space holds",
-            c->call, comm->rank, c->count, times);
+    if (tt_op_recv_bytes(op, comm->rank, comm->nranks) > 0) {
+        TRY(tt_check_buffer(comm, call->name, "recvbuff", call->recvbuff));
     }
     return ncclSuccess;
 }
 
-static ncclResult_t refuse(ncclComm_t comm, struct checked c)
+static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
 {
-    ncclResult_t result = tt_comm_enter(comm, c.call);
-    if (result == ncclSuccess) {
-        result = check_values(comm, &c);
-        tt_comm_leave(comm);
+    const struct launch *launch = argument;
+    if (comm->host == NULL) {
+        return tt_fail(ncclInvalidUsage,
+                       "not implemented yet: rank %d: %s on real GPUs, or among several machines",
+                       comm->rank, tt_function_name(launch->op.function));
     }
-    return tt_group_latch(result == ncclSuccess ? tt_unavailable(c.call) : result);
+    return tt_executor->collective(comm->host, &launch->op, launch->stream);
 }
 
-#define CHECKED(name, ...)                                                                         \
-    ((struct checked){.call = "nccl" name, .count = count, .type = datatype, __VA_ARGS__})
+static ncclResult_t prepare(const struct call *call, struct launch *launch)
+{
+    TRY(check(call));
+    if (call->count == 0) {
+        return ncclSuccess;
+    }
+    TRY(make_op(call, &launch->op));
+    return tt_check_stream(call->comm, call->name, call->stream);
+}
+
+static ncclResult_t submit(const struct call *call)
+{
+    ncclComm_t comm = call->comm;
+    struct launch launch = {.stream = call->stream};
+    ncclResult_t result = tt_comm_enter(comm, call->name);
+    if (result != ncclSuccess) {
+        return tt_group_latch(result);
+    }
+    result = prepare(call, &launch);
+    if (result != ncclSuccess) {
+        (void)tt_group_latch(result);
+    } else if (call->count > 0) { // else there is nothing to do, and nothing to wait for
+        result = tt_group_launch(comm, run_launch, &launch, sizeof launch);
+    }
+    tt_comm_leave(comm);
+    return result;
+}
 
 TT_FUNCTION(ncclResult_t, AllReduce,
             (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
              ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream))
 {
-    (void)sendbuff, (void)recvbuff, (void)stream;
-    return refuse(comm, CHECKED("AllReduce", .op = op));
+    return submit(&(struct call){"ncclAllReduce", TT_ALL_REDUCE, sendbuff, recvbuff, count,
+                                 datatype, op, 0, comm, stream});
 }
 
 // NOLINTNEXTLINE(readability-function-size): NCCL's signature
@@ -79,72 +137,89 @@ TT_FUNCTION(ncclResult_t, Reduce,
             (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
              ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream))
 {
-    (void)sendbuff, (void)recvbuff, (void)stream;
-    return refuse(comm, CHECKED("Reduce", .op = op, .peer = root));
+    return submit(&(struct call){"ncclReduce", TT_REDUCE, sendbuff, recvbuff, count, datatype, op,
+                                 root, comm, stream});
 }
 
 TT_FUNCTION(ncclResult_t, Broadcast,
             (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
              ncclComm_t comm, cudaStream_t stream))
 {
-    (void)sendbuff, (void)recvbuff, (void)stream;
-    return refuse(comm, CHECKED("Broadcast", .peer = root));
+    return submit(&(struct call){"ncclBroadcast", TT_BROADCAST, sendbuff, recvbuff, count, datatype,
+                                 ncclSum, root, comm, stream});
 }
 
 TT_FUNCTION(ncclResult_t, Bcast,
             (void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
              cudaStream_t stream))
 {
-    (void)buff, (void)stream;
-    return refuse(comm, CHECKED("Bcast", .peer = root));
+    return submit(&(struct call){"ncclBcast", TT_BROADCAST, buff, buff, count, datatype, ncclSum,
+                                 root, comm, stream});
 }
 
 TT_FUNCTION(ncclResult_t, ReduceScatter,
             (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
              ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream))
 {
-    (void)sendbuff, (void)recvbuff, (void)stream;
-    return refuse(comm, CHECKED("ReduceScatter", .op = op, .is_per_rank = true));
+    return submit(&(struct call){"ncclReduceScatter", TT_REDUCE_SCATTER, sendbuff, recvbuff, count,
+                                 datatype, op, 0, comm, stream});
 }
 
 TT_FUNCTION(ncclResult_t, AllGather,
             (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
              ncclComm_t comm, cudaStream_t stream))
 {
-    (void)sendbuff, (void)recvbuff, (void)stream;
-    return refuse(comm, CHECKED("AllGather", .is_per_rank = true));
+    return submit(&(struct call){"ncclAllGather", TT_ALL_GATHER, sendbuff, recvbuff, count,
+                                 datatype, ncclSum, 0, comm, stream});
 }
 
 TT_FUNCTION(ncclResult_t, AlltoAll,
             (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
              ncclComm_t comm, cudaStream_t stream))
 {
-    (void)sendbuff, (void)recvbuff, (void)stream;
-    return refuse(comm, CHECKED("AlltoAll", .is_per_rank = true));
+    return submit(&(struct call){"ncclAlltoAll", TT_ALL_TO_ALL, sendbuff, recvbuff, count, datatype,
+                                 ncclSum, 0, comm, stream});
 }
 
 TT_FUNCTION(ncclResult_t, Gather,
             (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
              ncclComm_t comm, cudaStream_t stream))
 {
-    (void)sendbuff, (void)recvbuff, (void)stream;
-    return refuse(comm, CHECKED("Gather", .peer = root, .is_per_rank = true));
+    return submit(&(struct call){"ncclGather", TT_GATHER, sendbuff, recvbuff, count, datatype,
+                                 ncclSum, root, comm, stream});
 }
 
 TT_FUNCTION(ncclResult_t, Scatter,
             (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
              ncclComm_t comm, cudaStream_t stream))
 {
-    (void)sendbuff, (void)recvbuff, (void)stream;
-    return refuse(comm, CHECKED("Scatter", .peer = root, .is_per_rank = true));
+    return submit(&(struct call){"ncclScatter", TT_SCATTER, sendbuff, recvbuff, count, datatype,
+                                 ncclSum, root, comm, stream});
 }
+
+// ---- Messages: their arguments are checked; the rest is not part of this version
+// -----------------
+
+static ncclResult_t refuse(ncclComm_t comm, const struct tt_arguments *arguments)
+{
+    ncclResult_t result = tt_comm_enter(comm, arguments->call);
+    if (result == ncclSuccess) {
+        result = tt_check_arguments(comm, arguments);
+        tt_comm_leave(comm);
+    }
+    return tt_group_latch(result == ncclSuccess ? tt_unavailable(arguments->call) : result);
+}
+
+#define MESSAGE(name)                                                                              \
+    (&(struct tt_arguments){                                                                       \
+        .call = "nccl" name, .count = count, .type = datatype, .peer = peer, .is_pair = true})
 
 TT_FUNCTION(ncclResult_t, Send,
             (const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
              cudaStream_t stream))
 {
     (void)sendbuff, (void)stream;
-    return refuse(comm, CHECKED("Send", .peer = peer, .is_pair = true));
+    return refuse(comm, MESSAGE("Send"));
 }
 
 TT_FUNCTION(ncclResult_t, Recv,
@@ -152,7 +227,7 @@ TT_FUNCTION(ncclResult_t, Recv,
              cudaStream_t stream))
 {
     (void)recvbuff, (void)stream;
-    return refuse(comm, CHECKED("Recv", .peer = peer, .is_pair = true));
+    return refuse(comm, MESSAGE("Recv"));
 }
 
 // NOLINTNEXTLINE(readability-function-size): NCCL's signature
@@ -163,5 +238,5 @@ TT_FUNCTION(ncclResult_t, PutSignal,
 {
     (void)localbuff, (void)peerWin, (void)peerWinOffset, (void)sigIdx, (void)ctx, (void)flags,
         (void)stream;
-    return refuse(comm, CHECKED("PutSignal", .peer = peer, .is_pair = true));
+    return refuse(comm, MESSAGE("PutSignal"));
 }

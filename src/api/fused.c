@@ -3,12 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti.h"
 
+#include "api/arguments.h"
 #include "api/function.h"
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/group.h"
 #include "exec/executor.h"
-#include "window/board.h"
 #include "window/window.h"
 
 #include <math.h>
@@ -217,28 +217,6 @@ static ncclResult_t check_communicator(const struct ncclComm *comm)
     return ncclSuccess;
 }
 
-// A stream works on the device that it was made on.
-static ncclResult_t check_stream(const struct ncclComm *comm, cudaStream_t stream)
-{
-    bool is_default = stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
-    int device = comm->cuda_device;
-    cudaError_t error = is_default ? cudaSuccess : cudaStreamGetDevice(stream, &device);
-    if (error == cudaErrorInvalidResourceHandle) {
-        (void)cudaGetLastError();
-        return tt_fail(ncclInvalidArgument,
-                       "rank %d: %s: stream %p is no stream of this process, or was destroyed",
-                       comm->rank, function_name, (void *)stream);
-    }
-    TRY(tt_cuda((int)error, "cudaStreamGetDevice"));
-    if (device != comm->cuda_device) {
-        return tt_fail(ncclInvalidArgument,
-                       "rank %d: %s: stream %p is of device %d, but the communicator's device is "
-                       "%d; make the stream there",
-                       comm->rank, function_name, (void *)stream, device, comm->cuda_device);
-    }
-    return ncclSuccess;
-}
-
 static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
 {
     (void)comm;
@@ -302,7 +280,7 @@ static ncclResult_t prepare(struct ncclComm *comm, const struct call *call,
     TRY(check_shape(comm, operation->tokens, operation->hidden, operation->data_type, &element,
                     &bytes));
     TRY(check_communicator(comm));
-    TRY(check_stream(comm, call->stream));
+    TRY(tt_check_stream(comm, function_name, call->stream));
     operation->eps = known.eps;
     if (operation->tokens > 0) {
         operation->gamma = known.gamma;
@@ -312,11 +290,8 @@ static ncclResult_t prepare(struct ncclComm *comm, const struct call *call,
         TRY(resolve(comm, call->sendbuff, call->recvbuff, &known, operation->hidden * element,
                     bytes, operation));
     }
-    if (tt_window_board(comm, &operation->board)) {
-        operation->device_comm = tt_window_device_comm(comm);
-    } else if (operation->tokens > 0) {
-        return tt_bug("rank %d has a window but no board", comm->rank);
-    }
+    operation->host = comm->host;
+    operation->device_comm = tt_window_device_comm(comm);
     return ncclSuccess;
 }
 
@@ -341,7 +316,7 @@ TT_EXPORT ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuf
     result = prepare(comm, &call, &launch.operation);
     if (result != ncclSuccess) {
         (void)tt_group_latch(result);
-    } else if (launch.operation.device_comm != NULL) { // else no rank has windows, nor tokens
+    } else if (comm->host != NULL || tokens > 0) { // real GPUs compare nothing
         result = tt_group_submit(comm, TT_GROUP_LAUNCH, run_launch, &launch, sizeof launch);
     }
     tt_comm_leave(comm);

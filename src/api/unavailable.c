@@ -31,9 +31,6 @@ UNAVAILABLE(CommResume, (ncclComm_t comm))
 UNAVAILABLE(CommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value))
 UNAVAILABLE(CommRegister, (const ncclComm_t comm, void *buff, size_t size, void **handle))
 UNAVAILABLE(CommDeregister, (const ncclComm_t comm, void *handle))
-UNAVAILABLE(RedOpCreatePreMulSum, (ncclRedOp_t * op, void *scalar, ncclDataType_t datatype,
-                                   ncclScalarResidence_t residence, ncclComm_t comm))
-UNAVAILABLE(RedOpDestroy, (ncclRedOp_t op, ncclComm_t comm))
 UNAVAILABLE(Signal, (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
                      cudaStream_t stream))
 UNAVAILABLE(WaitSignal,

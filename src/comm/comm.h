@@ -15,6 +15,8 @@
 struct tt_bootstrap;
 struct tt_local;
 struct tt_windows;
+struct tt_host;
+struct tt_operators;
 
 enum tt_comm_state { TT_COMM_INIT, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_FAILED };
 
@@ -43,6 +45,8 @@ struct ncclComm {
     struct tt_local
         *local; // ranks of this communicator in this process, and descriptors to other processes
     struct tt_windows *windows; // owned by src/window; NULL until the first window
+    struct tt_host *host;       // executor's part (team.c); NULL: there is no team
+    struct tt_operators *operators; // of ncclRedOpCreatePreMulSum; NULL until the first
     _Atomic int users;          // calls inside this communicator now; freed only when 0
     uint64_t magic_end;
 };
@@ -109,6 +113,12 @@ void tt_peers_arrange(struct ncclComm *comm);
 // Fills peer_access. Collective, and the last step of init: a rank that comes so far cannot fail
 // any more.
 ncclResult_t tt_peers_agree(struct ncclComm *comm);
+
+// ---- team.c -------------------------------------------------------------------------------------
+// Joins the host team, where all ranks are on one machine and the executor has one. Collective.
+ncclResult_t tt_team_join(struct ncclComm *comm);
+// Ends this rank's part of it: waits for its operations (exec/executor.h). May be called again.
+void tt_team_leave(struct ncclComm *comm);
 
 // ---- handles.c: which handles are alive ---------------------------------------------------------
 ncclResult_t tt_handle_add(struct ncclComm *comm);

@@ -6,6 +6,7 @@
 #include "comm/comm.h"
 #include "comm/group.h"
 #include "comm/local.h"
+#include "comm/operators.h"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -35,6 +36,9 @@ static ncclResult_t check_device(const char *call, int *device_out)
 
 static void free_parts(struct ncclComm *comm, bool kernels_may_run)
 {
+    tt_team_leave(comm);
+    tt_operators_free(comm->operators);
+    comm->operators = NULL;
     tt_local_fail(comm, ncclInvalidUsage, "a rank of this process has destroyed the communicator");
     tt_bootstrap_leave(comm->bootstrap);
     tt_local_leave(comm);
@@ -63,6 +67,7 @@ static ncclResult_t join(struct ncclComm *comm, const ncclUniqueId *id)
     tt_peers_arrange(comm);
     TRY(tt_local_join(comm));
     TRY(tt_watch_add(comm));
+    TRY(tt_team_join(comm));
     return tt_peers_agree(comm);
 }
 

@@ -126,6 +126,16 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
     return tt_group_end();
 }
 
+ncclResult_t tt_group_launch(struct ncclComm *comm,
+                             ncclResult_t (*run)(struct ncclComm *comm, void *argument),
+                             void *argument, size_t bytes)
+{
+    if (depth > 0) {
+        return tt_group_submit(comm, TT_GROUP_LAUNCH, run, argument, bytes);
+    }
+    return tt_stage_run_here(comm, run, argument);
+}
+
 void tt_group_start(void)
 {
     depth++;

@@ -22,6 +22,11 @@ enum tt_group_stage { TT_GROUP_INIT, TT_GROUP_WINDOW, TT_GROUP_DEVICE_COMM, TT_G
 ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
                              ncclResult_t (*run)(struct ncclComm *comm, void *argument),
                              const void *argument, size_t bytes);
+// A job of stage TT_GROUP_LAUNCH, for calls that are inside `comm` already. Outside a group it runs
+// at once, in place.
+ncclResult_t tt_group_launch(struct ncclComm *comm,
+                             ncclResult_t (*run)(struct ncclComm *comm, void *argument),
+                             void *argument, size_t bytes);
 // Latches an error of a call made inside a group (the group then does nothing); returns it.
 ncclResult_t tt_group_latch(ncclResult_t result);
 

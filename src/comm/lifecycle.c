@@ -69,6 +69,7 @@ ncclResult_t tt_comm_destroy(struct ncclComm *comm)
     if (atomic_load(&comm->async_error) != ncclSuccess) {
         atomic_store(comm->abort_flag, 1); // what it still runs will not end by itself
     }
+    tt_team_leave(comm); // operations may still read and write windows
     tt_windows_destroy(comm);
     tt_comm_free(comm, false);
     return ncclSuccess;
@@ -117,6 +118,7 @@ ncclResult_t tt_comm_abort(struct ncclComm *comm)
     if (comm->bootstrap != NULL) {
         tt_bootstrap_report_failure(comm->bootstrap, "it called ncclCommAbort");
     }
+    tt_team_leave(comm);
     bool settled = comm->windows == NULL || device_settles(comm);
     if (settled) {
         tt_windows_destroy(comm);

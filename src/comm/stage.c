@@ -207,6 +207,26 @@ static void run_side_by_side(struct stage *stage, struct lane *lanes, size_t cou
     }
 }
 
+ncclResult_t tt_stage_run_here(struct ncclComm *comm,
+                               ncclResult_t (*run)(struct ncclComm *comm, void *argument),
+                               void *argument)
+{
+    int before = -1;
+    TRY(tt_cuda((int)cudaGetDevice(&before), "cudaGetDevice"));
+    bool moves = before != comm->cuda_device;
+    if (moves) {
+        TRY(tt_cuda((int)cudaSetDevice(comm->cuda_device), "cudaSetDevice"));
+    }
+    ncclResult_t result = run(comm, argument);
+    if (moves) {
+        cudaSetDevice(before);
+    }
+    if (result != ncclSuccess) {
+        keep_failure(comm, result);
+    }
+    return result;
+}
+
 // Launches in the order of the calls, whichever communicators they are on.
 static ncclResult_t run_in_order(struct tt_jobs *jobs, enum tt_group_stage stage)
 {

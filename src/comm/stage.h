@@ -27,4 +27,9 @@ struct tt_jobs {
 // the job that failed first.
 ncclResult_t tt_stage_run(struct tt_jobs *jobs, enum tt_group_stage stage);
 
+// Runs a launch at once with the communicator's device current. The caller is inside `comm`.
+ncclResult_t tt_stage_run_here(struct ncclComm *comm,
+                               ncclResult_t (*run)(struct ncclComm *comm, void *argument),
+                               void *argument);
+
 #endif

@@ -1,5 +1,5 @@
 // The executor's contract: what differs per kind of device. One const table per kind; the CPU
-// build has cpu/, the CUDA build cuda/. Plans (algorithms as data) will run through it too.
+// build has cpu/, the CUDA build cuda/. Plans (algorithms as data) run through it.
 // Nothing here knows communicators or windows: callers resolve them into addresses.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_EXECUTOR_H
@@ -19,23 +19,11 @@ struct tt_symmetric {
     size_t stride;
 };
 
-// Where ranks of an operation meet: symmetric memory, zero before its first use,
-// tt_executor_board_bytes(nranks) bytes, 64-byte aligned. One board serves all fused operations of
-// a communicator, in the order in which they are enqueued.
-struct tt_board {
-    struct tt_symmetric memory;
-    const _Atomic uint32_t *abort_flag; // not 0: waits end and the operation with them
-    _Atomic int *async_error; // ncclResult_t; the first error found while running is left here
-    const char *comm_name;    // for messages
-    // [nranks] 1: the rank has left the communicator and enters nothing any more (acquire). NULL:
-    // nobody knows.
-    const _Atomic unsigned char *has_left;
-};
-
 // What a rank's part in the host team is made of: the ranks of a communicator that share a machine.
 // It keeps what the pointers point to in use until tt_executor's `part` has returned.
 struct tt_arena;
 struct tt_host;
+struct tt_op; // plan/op.h
 struct tt_team {
     int rank, nranks;                   // in the team
     int device;                         // CUDA's number
@@ -47,6 +35,11 @@ struct tt_team {
     // nobody knows.
     const _Atomic unsigned char *has_left;
     struct tt_arena *arena; // of the process
+    // Tells the communicator that it has failed: the first reason stays. Any thread, until the part
+    // has ended.
+    void (*fail)(void *owner, ncclResult_t result, const char *text);
+    void *owner;
+    uint64_t limit_ns; // after which a wait is an error; 0: never
 };
 
 struct ncclDevComm;
@@ -54,7 +47,7 @@ struct ncclDevComm;
 // One fused all-reduce + RMSNorm, checked. Shapes: tokens x hidden, row-major, contiguous.
 struct tt_rmsnorm {
     int rank, nranks;
-    struct tt_board board;
+    struct tt_host *host; // the rank's part in the host team
     struct tt_symmetric input,
         output; // row 0 of the input and of the output on each rank; equal or disjoint
     size_t input_offset, output_offset; // the same as bytes in the windows, equal on all ranks
@@ -73,19 +66,26 @@ struct tt_rmsnorm {
 
 struct tt_executor {
     const char *name;
-    // Enqueues the operation on `stream`; returns before it has run. Stream-ordered on every rank.
+
+    // ---- The host team. NULL, all of these: this kind of device has none yet.
+    // Makes the memory that `nranks` ranks of a machine share: a descriptor, for all their
+    // processes.
+    ncclResult_t (*arena_create)(int nranks, int *descriptor_out);
+    // Maps it: once for each process; one reference. Takes the descriptor over.
+    ncclResult_t (*arena_map)(int descriptor, int nranks, struct tt_arena **arena_out);
+    void (*arena_release)(struct tt_arena *arena);
+    // A rank's part. Local; operations may follow once all have joined.
+    ncclResult_t (*join)(const struct tt_team *team, struct tt_host **host_out);
+    // Ends it: waits until what was enqueued has ended; operations whose peers have not come after
+    // 10 s are given up. An aborted communicator's are given up at once. NULL: nothing.
+    void (*part)(struct tt_host *host);
+
+    // ---- Operations: enqueued on `stream`, before they have run. Stream-ordered on every rank.
+    // A checked collective with something to do. Its arrays are copied.
+    ncclResult_t (*collective)(struct tt_host *host, const struct tt_op *op, cudaStream_t stream);
     ncclResult_t (*all_reduce_rmsnorm)(const struct tt_rmsnorm *operation, cudaStream_t stream);
-    // Waits until every operation that `rank` enqueued on the board has ended. Call it before the
-    // board's memory goes. Operations whose peers have not come after 10 s are given up.
-    void (*drain)(const struct tt_board *board, int rank);
 };
 
 extern const struct tt_executor *const tt_executor;
-
-// Bytes that a board needs on each rank.
-static inline size_t tt_executor_board_bytes(int nranks)
-{
-    return ((size_t)nranks + 2) * 64;
-}
 
 #endif

@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "comm/comm.h"
-#include "window/board.h"
 #include "window/window_internal.h"
 
 #include <pthread.h>
@@ -121,7 +120,6 @@ void tt_windows_destroy(struct ncclComm *comm)
     if (windows == NULL) {
         return;
     }
-    tt_window_board_drain(comm); // operations may still read and write windows
     comm->windows = NULL;
     // From here on nobody finds them any more.
     for (int i = 0; i < windows->count; i++) {

@@ -211,6 +211,16 @@ cudaError_t vgpu_backing_open(const char *function, int pid, int fd, uint64_t in
     return error;
 }
 
+bool vgpu_backing_exists(uint64_t inode, const unsigned char key[16])
+{
+    for (const struct vgpu_backing *b = backings; b; b = b->next) {
+        if ((uint64_t)b->inode == inode && memcmp(b->label.key, key, sizeof(b->label.key)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void vgpu_backing_retain(struct vgpu_backing *backing)
 {
     backing->references++;

@@ -59,6 +59,8 @@ cudaError_t vgpu_backing_import(const char *function, int fd, struct vgpu_backin
 // Under the lock. cudaErrorInvalidResourceHandle where it is not there (any more).
 cudaError_t vgpu_backing_open(const char *function, int pid, int fd, uint64_t inode,
                               const unsigned char key[16], struct vgpu_backing **out);
+// Whether this process has a backing of that memory. Under the lock.
+bool vgpu_backing_exists(uint64_t inode, const unsigned char key[16]);
 void vgpu_backing_retain(struct vgpu_backing *backing);
 void vgpu_backing_release(struct vgpu_backing *backing);
 // Maps [offset, offset + bytes) anywhere (at == NULL) or exactly at `at`, replacing what is there.

@@ -45,6 +45,7 @@ enum vgpu_mapping_source {
     VGPU_FROM_HOST,      // cudaHostAlloc
     VGPU_FROM_REGISTER,  // cudaHostRegister
     VGPU_FROM_MULTICAST, // another process's memory, mapped for a multicast object
+    VGPU_FROM_SHARE,     // another process's memory, mapped as a whole (vgpu/share.h)
 };
 
 // A mapping. Allocated and freed by its kind; in the table from vgpu_mapping_add to

@@ -9,6 +9,7 @@
 #include "cuda_runtime_api.h"
 #include "error.h"
 #include "pool.h"
+#include "vgpu/native.h"
 #include "vgpu/stats.h"
 
 #include <pthread.h>
@@ -395,6 +396,24 @@ bool vgpu_stream_is_idle(cudaStream_t stream)
     cudaError_t error = cudaSuccess;
     struct vgpu_stream *found = find_stream("looking at a stream", stream, &error);
     return found && !is_busy(found);
+}
+
+int vgpuStreamIsIdle(cudaStream_t handle)
+{
+    cudaError_t error = cudaSuccess;
+    struct vgpu_stream *stream =
+        vgpu_on_pool_thread() ? NULL : find_stream("vgpuStreamIsIdle", handle, &error);
+    if (!stream || vgpu_capturing() ||
+        atomic_load_explicit(&stream->device->sticky_error, memory_order_relaxed) != cudaSuccess) {
+        return 0; // while anything is captured, whatever it is, work takes the long way
+    }
+    bool busy = false;
+    vgpu_graph_lock();
+    for (struct vgpu_stream *s = first_stream[stream->device->ordinal]; s && !busy; s = s->next) {
+        busy = s->last && comes_after(stream, s);
+    }
+    vgpu_graph_unlock();
+    return !busy;
 }
 
 cudaError_t vgpu_device_wait(struct vgpu_device *device)

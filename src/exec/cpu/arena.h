@@ -39,12 +39,14 @@ struct tt_arena_header {
 };
 _Static_assert(sizeof(struct tt_arena_header) == 512, "eight lines");
 
+enum { TT_CALL_UNEVEN = 1, TT_CALL_IN_PLACE = 2 };
+
 // What a rank was asked for, as its peers may read it.
 struct tt_call {
     uint64_t count; // as in tt_op; fused RMSNorm: tokens
     int32_t root;
     uint8_t function, type, op; // enum tt_function, ncclDataType_t, enum tt_reduce_operator
-    uint8_t is_uneven;
+    uint8_t flags;              // TT_CALL_*
 };
 _Static_assert(sizeof(struct tt_call) == 16, "part of an entry");
 
@@ -104,7 +106,8 @@ struct tt_arena {
     int nranks;
     char *base; // of the part that is always mapped
     size_t bytes;
-    struct tt_arena_later *later; // what is mapped when needed
+    char *signals, *pairs, *uneven; // in it
+    struct tt_arena_later *later;   // what is mapped when needed
 };
 
 // Makes the file of an arena for `nranks` ranks and its descriptor. Whoever makes it passes it on

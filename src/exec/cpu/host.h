@@ -16,8 +16,9 @@
 
 enum tt_progress { TT_DONE, TT_WAITING, TT_FAILED }; // failed: the communicator is, see async_error
 
-struct tt_memory; // memory.h: other processes' memory, and what they know of ours
-struct tt_run;    // run.h: the running plan
+struct tt_buffers;       // buffers.h: other processes' memory, and what they know of ours
+struct tt_run;           // run.h: the running plan
+struct tt_uneven_tables; // uneven.h
 
 // How long something has been waited for.
 struct tt_watch {
@@ -29,29 +30,42 @@ struct tt_host {
     struct tt_team team; // as it was joined
     int rank, nranks;
     struct tt_arena *arena;
-    uint64_t limit_ns; // after which a wait is an error; 0: never
-    int lanes;         // that a rank can use; equal on all ranks; 0: not known yet
+    uint64_t limit_ns;   // after which a wait is an error; 0: never
+    int lanes;           // that a rank can use; equal on all ranks; 0: not known yet
+    bool is_one_process; // all ranks are; known with `lanes`
     _Atomic int references;
-    // The communicator has ended: nothing begins any more. Set before `running` is looked at.
+    // The communicator has ended: nothing begins any more. Set before `inside` is looked at.
     _Atomic bool closed;
 
-    // Turns. Any thread, relaxed but for `running`.
+    // Turns. Any thread.
     _Alignas(64) _Atomic uint64_t calls; // turns given
-    _Atomic uint64_t calls_done;         // turns that have ended, in order
+    _Atomic uint64_t calls_done;         // turns that have ended, in order (acquire, release)
     _Atomic uint32_t running;            // 1: work of this rank has its turn (acquire, release)
+    _Atomic uint32_t inside;             // work that looks whether it may begin, or has begun
+
+    // Of the thread that calls: the last work that was captured, so that the next one of the same
+    // graph comes behind it (task.c).
+    unsigned long long capture_id;
+    cudaStream_t capture_stream;
+    cudaEvent_t captured;
 
     // Of whoever has the turn.
     uint64_t sequence; // the last operation that was entered
     int met, gone;     // ranks that were seen to enter it, to leave it: all below these
     struct tt_watch watch;
-    struct tt_memory *memory;
+    struct tt_buffers *buffers;
     struct tt_run *run;
+    const struct tt_plan *plan;      // of the last operation
+    struct tt_uneven_tables *uneven; // NULL until there is an uneven operation
 };
 
 // Joins the team: one for each rank, one reference. Local. The arena is held until it ends.
 ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out);
 void tt_host_hold(struct tt_host *host);
 void tt_host_release(struct tt_host *host);
+// Ends this rank's part: waits until what was called has ended, 10 s at most for ranks that do not
+// come; nothing begins afterwards. The reference of the join goes.
+void tt_host_part(struct tt_host *host);
 
 // ---- Turns --------------------------------------------------------------------------------------
 
@@ -100,6 +114,8 @@ enum tt_news {
     TT_OVER,   // the communicator is aborted or has failed: give up
 };
 enum tt_news tt_host_wait(struct tt_host *host, struct tt_watch *watch);
+// Whether the communicator is aborted or has failed, on whichever rank.
+bool tt_host_is_over(struct tt_host *host);
 // Seconds that the watch has run.
 uint64_t tt_watch_seconds(const struct tt_watch *watch);
 

@@ -4,9 +4,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/split.h"
-#include "base/wait.h"
-#include "exec/cpu/board.h"
+#include "exec/cpu/collective.h"
+#include "exec/cpu/rmsnorm_claim.h"
 #include "exec/cpu/rmsnorm_rows.h"
+#include "exec/cpu/task.h"
 #include "exec/executor.h"
 
 #include <string.h>
@@ -16,15 +17,19 @@
 #include <vgpu/stats.h>
 
 static const char function_name[] = "tuttiAllReduceRMSNorm";
-// How long the end of a communicator waits for the other ranks' part in its operations.
-static const uint64_t drain_ns = UINT64_C(10000000000);
 
-// What a block gets; copied at launch.
+enum { NEW, ENTERED, RUNNING, LEAVING, OVER }; // of job.phase
+
+// What the blocks of a rank share; copied at launch.
 struct job {
+    struct tt_task task; // first
     struct tt_rmsnorm operation;
-    uint64_t number;      // of the operation on its board
-    size_t rows_per_turn; // that a block takes at once
-    bool stream;          // the output is larger than the caches
+    size_t rows_per_turn;        // that a block takes at once
+    bool stream;                 // the output is larger than the caches
+    bool has_run;                // part 0: its rows
+    _Atomic uint32_t phase;      // written by part 0 (release), read by the others
+    _Atomic uint32_t parts_done; // others that have no rows left (release)
+    _Atomic uint64_t next_token; // own tokens handed out to blocks
 };
 
 static const struct tt_norm_type *type_of(const struct tt_norm_variant *variant,
@@ -111,18 +116,17 @@ static void run_row(const struct job *job, const struct tt_norm_variant *variant
 }
 
 // Takes rows of this rank's own tokens until none is left.
-static void run_rows(const struct job *job)
+static void run_rows(struct job *job)
 {
     const struct tt_rmsnorm *operation = &job->operation;
     const struct tt_norm_variant *variant = tt_norm_variant();
-    struct tt_board_local *local = tt_board_local(&operation->board, operation->rank);
     size_t ranks = (size_t)operation->nranks, rank = (size_t)operation->rank;
     size_t begin = tt_split_first(operation->tokens, ranks, rank);
     size_t own = tt_split_first(operation->tokens, ranks, rank + 1) - begin;
     size_t row_bytes = operation->hidden * type_of(variant, operation->data_type)->bytes;
     for (;;) {
         size_t turn =
-            atomic_fetch_add_explicit(&local->next_token, job->rows_per_turn, memory_order_relaxed);
+            atomic_fetch_add_explicit(&job->next_token, job->rows_per_turn, memory_order_relaxed);
         for (size_t i = turn; i < own && i < turn + job->rows_per_turn; i++) {
             size_t offset = (begin + i) * row_bytes;
             const char *residual = operation->residual;
@@ -153,33 +157,70 @@ static void fence_streamed_stores(void)
 #endif
 }
 
-static void run_block(void *argument, unsigned block, unsigned block_count)
+// Part 0, until all have entered.
+static enum tt_progress begin(struct tt_host *host, struct job *job, uint32_t phase)
 {
-    const struct job *job = argument;
-    const struct tt_rmsnorm *operation = &job->operation;
-    struct tt_claim claim = {
-        .tokens = operation->tokens,
-        .hidden = operation->hidden,
-        .input_offset = operation->input_offset,
-        .output_offset = operation->output_offset,
-        .eps = operation->eps,
-        .input_window = (uint16_t)operation->input_window,
-        .output_window = (uint16_t)operation->output_window,
-        .data_type = (uint8_t)operation->data_type,
-        .has_gamma = operation->gamma != NULL,
-        .has_residual = operation->residual != NULL,
-    };
-    struct tt_meeting meeting = {&operation->board, operation->rank, operation->nranks,
-                                 job->number,       function_name,   block == 0};
-    vgpu_mark("wait for inputs");
-    bool failed = !tt_meeting_enter(&meeting, &claim) || !tt_meeting_agrees(&meeting, &claim);
-    if (!failed) {
+    if (phase == NEW) {
+        vgpu_mark("wait for inputs");
+        struct tt_entry entry;
+        tt_rmsnorm_claim(&job->operation, &entry);
+        tt_host_enter(host, &entry, tt_rmsnorm_signature(&entry));
+        atomic_store_explicit(&job->phase, ENTERED, memory_order_relaxed);
+    }
+    enum tt_progress progress = tt_host_meet(host);
+    if (progress != TT_WAITING) {
+        atomic_store_explicit(&job->phase, progress == TT_DONE ? RUNNING : OVER,
+                              memory_order_release);
+    }
+    return progress;
+}
+
+// Part 0, once no rows are left.
+static enum tt_progress leave(struct tt_host *host, struct job *job)
+{
+    if (atomic_load_explicit(&job->parts_done, memory_order_acquire) < job->task.parts) {
+        return tt_host_is_over(host) ? TT_FAILED : TT_WAITING;
+    }
+    if (atomic_load_explicit(&job->phase, memory_order_relaxed) == RUNNING) {
+        tt_host_leave(host);
+        atomic_store_explicit(&job->phase, LEAVING, memory_order_relaxed);
+    }
+    enum tt_progress progress = tt_host_all_left(host);
+    if (progress != TT_WAITING) {
+        vgpu_mark(NULL);
+    }
+    return progress;
+}
+
+static enum tt_progress step(struct tt_task *task, unsigned part)
+{
+    struct job *job = (struct job *)task;
+    uint32_t phase = atomic_load_explicit(&job->phase, memory_order_acquire);
+    if (part == 0 && phase < RUNNING) {
+        enum tt_progress progress = begin(task->host, job, phase);
+        if (progress != TT_DONE) {
+            return progress;
+        }
+        phase = RUNNING;
+    }
+    if (phase < RUNNING) {
+        return TT_WAITING;
+    }
+    if (phase == OVER) {
+        return TT_FAILED;
+    }
+    if (part > 0 || !job->has_run) {
         run_rows(job);
         fence_streamed_stores();
+        vgpu_mark("wait for peers");
+        atomic_fetch_add_explicit(&job->parts_done, 1, memory_order_release);
+        if (part > 0) {
+            vgpu_mark(NULL);
+            return TT_DONE;
+        }
+        job->has_run = true;
     }
-    vgpu_mark("wait for peers");
-    tt_meeting_leave(&meeting, block_count, failed);
-    vgpu_mark(NULL);
+    return leave(task->host, job);
 }
 
 // Bytes of the last-level cache; all ranks of the host share it.
@@ -213,53 +254,28 @@ static ncclResult_t enqueue(const struct tt_rmsnorm *operation, cudaStream_t str
     size_t rows = ((size_t)64 << 10) / row_bytes, fair = own / (4 * blocks);
     rows = rows < fair ? rows : fair;
 
-    struct tt_board_local *local = tt_board_local(&operation->board, operation->rank);
-    uint64_t before = atomic_load_explicit(&local->enqueued, memory_order_relaxed);
     struct job job = {
+        .task = {.host = operation->host,
+                 .name = function_name,
+                 .step = step,
+                 .parts = (unsigned)blocks},
         .operation = *operation,
-        .number = before + 1,
         .rows_per_turn = rows > 0 ? rows : 1,
         // In place the lines are in the cache already, and there they are best written.
         .stream = operation->input.base != operation->output.base &&
                   row_bytes * operation->tokens > cache_bytes() / 2 / ranks,
     };
-    // Counted before the launch: drain() must not miss it. Taken back where the launch fails.
-    atomic_store_explicit(&local->enqueued, job.number, memory_order_relaxed);
-    ncclResult_t result = tt_cuda(
-        (int)vgpuLaunchNative(function_name, run_block, &job, sizeof job, (unsigned)blocks, stream),
-        "vgpuLaunchNative");
-    if (result != ncclSuccess) {
-        atomic_store_explicit(&local->enqueued, before, memory_order_relaxed);
-    }
-    return result;
-}
-
-static void drain(const struct tt_board *board, int rank)
-{
-    const struct tt_board_local *local = tt_board_local(board, rank);
-    uint64_t last = atomic_load_explicit(&local->enqueued, memory_order_relaxed);
-    uint64_t start_ns = tt_now_ns();
-    struct tt_wait wait = tt_wait_begin(NULL);
-    while (atomic_load_explicit(&local->done, memory_order_acquire) < last) {
-        (void)tt_wait_round(&wait);
-        cudaError_t device = cudaStreamQuery(cudaStreamLegacy);
-        if (device != cudaSuccess && device != cudaErrorNotReady) {
-            return; // the device has failed and dropped its work: what was enqueued will never run
-        }
-        int none = ncclSuccess;
-        if (tt_now_ns() - start_ns > drain_ns &&
-            atomic_compare_exchange_strong(board->async_error, &none, ncclRemoteError)) {
-            (void)tt_fail(ncclRemoteError,
-                          "rank %d: operations on %s still wait for other ranks 10 s after the "
-                          "communicator's end was asked for; they are given up",
-                          rank, board->comm_name);
-        }
-    }
+    return tt_task_launch(&job.task, sizeof job, stream);
 }
 
 static const struct tt_executor cpu_executor = {
     .name = "cpu",
+    .arena_create = tt_arena_create,
+    .arena_map = tt_arena_map,
+    .arena_release = tt_arena_release,
+    .join = tt_host_join,
+    .part = tt_host_part,
+    .collective = tt_collective_launch,
     .all_reduce_rmsnorm = enqueue,
-    .drain = drain,
 };
 const struct tt_executor *const tt_executor = &cpu_executor;

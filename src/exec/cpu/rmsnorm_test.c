@@ -13,35 +13,52 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RANKS = 8, BOARD_BYTES = 4096 };
+enum { MAX_RANKS = 8 };
 
 struct group {
     int ranks;
-    size_t stride; // of each of the three areas below
-    char *memory;  // boards, inputs, outputs
+    size_t stride; // of the two areas below
+    char *memory;  // inputs, outputs
+    struct tt_host *host[MAX_RANKS];
     _Atomic int errors[MAX_RANKS];
     _Atomic uint32_t abort_flag;
     cudaStream_t streams[MAX_RANKS];
 };
 
-static struct group make_group(int ranks, size_t bytes)
+// Into *group: hosts keep addresses in it.
+static void make_group(struct group *group, int ranks, size_t bytes)
 {
-    struct group group = {.ranks = ranks, .stride = (bytes + BOARD_BYTES + 4095) / 4096 * 4096};
-    size_t all = 3 * (size_t)ranks * group.stride;
-    group.memory = aligned_alloc(4096, all);
-    memset(group.memory, 0, all);
-    int devices = 0;
+    static const int process[MAX_RANKS]; // all in this one
+    memset(group, 0, sizeof *group);
+    group->ranks = ranks;
+    group->stride = (bytes + 4095) / 4096 * 4096;
+    size_t all = 2 * (size_t)ranks * group->stride;
+    group->memory = aligned_alloc(4096, all);
+    memset(group->memory, 0, all);
+    int devices = 0, descriptor = -1;
+    struct tt_arena *arena = NULL;
     EXPECT_CUDA(cudaGetDeviceCount(&devices));
+    EXPECT_OK(tt_executor->arena_create(ranks, &descriptor));
+    EXPECT_OK(tt_executor->arena_map(descriptor, ranks, &arena));
     for (int rank = 0; rank < ranks; rank++) {
+        struct tt_team team = {.rank = rank,
+                               .nranks = ranks,
+                               .process = process,
+                               .abort_flag = &group->abort_flag,
+                               .async_error = &group->errors[rank],
+                               .comm_name = "test",
+                               .arena = arena};
         EXPECT_CUDA(cudaSetDevice(rank % devices));
-        EXPECT_CUDA(cudaStreamCreate(&group.streams[rank]));
+        EXPECT_CUDA(cudaStreamCreate(&group->streams[rank]));
+        EXPECT_OK(tt_executor->join(&team, &group->host[rank]));
     }
-    return group;
+    tt_executor->arena_release(arena);
 }
 
 static void free_group(struct group *group)
 {
     for (int rank = 0; rank < group->ranks; rank++) {
+        tt_executor->part(group->host[rank]);
         EXPECT_CUDA(cudaStreamDestroy(group->streams[rank]));
     }
     free(group->memory);
@@ -57,12 +74,9 @@ static struct tt_rmsnorm describe(struct group *group, int rank, size_t tokens, 
     return (struct tt_rmsnorm){
         .rank = rank,
         .nranks = group->ranks,
-        .board = {{area(group, 0, 0), group->stride},
-                  &group->abort_flag,
-                  &group->errors[rank],
-                  "test"},
-        .input = {area(group, 1, 0), group->stride},
-        .output = {area(group, 2, 0), group->stride},
+        .host = group->host[rank],
+        .input = {area(group, 0, 0), group->stride},
+        .output = {area(group, 1, 0), group->stride},
         .tokens = tokens,
         .hidden = hidden,
         .eps = 1e-6f,
@@ -85,7 +99,7 @@ static float input_value(int rank, size_t i, int round)
 static void fill(struct group *group, size_t elements, int round)
 {
     for (int rank = 0; rank < group->ranks; rank++) {
-        float *input = (float *)(void *)area(group, 1, rank);
+        float *input = (float *)(void *)area(group, 0, rank);
         for (size_t i = 0; i < elements; i++) {
             input[i] = input_value(rank, i, round);
         }
@@ -110,7 +124,7 @@ static double worst_error(const struct group *group, size_t tokens, size_t hidde
                 }
                 double wanted = x / sqrt(squares / (double)hidden + 1e-6);
                 for (int rank = 0; rank < group->ranks; rank++) {
-                    const float *out = (const float *)(void *)area(group, 2, rank);
+                    const float *out = (const float *)(void *)area(group, 1, rank);
                     double error = fabs((double)out[token * hidden + i] - wanted);
                     worst = error > worst ? error : worst;
                 }
@@ -127,7 +141,8 @@ static void results(void)
     for (int ranks = 1; ranks <= MAX_RANKS; ranks = ranks < 3 ? ranks + 1 : ranks + 5) {
         for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
             size_t tokens = shapes[s][0], hidden = shapes[s][1];
-            struct group group = make_group(ranks, tokens * hidden * sizeof(float));
+            struct group group;
+            make_group(&group, ranks, tokens * hidden * sizeof(float));
             fill(&group, tokens * hidden, 0);
             for (int rank = 0; rank < ranks; rank++) {
                 struct tt_rmsnorm operation = describe(&group, rank, tokens, hidden);
@@ -150,7 +165,7 @@ struct refill {
 static void refill_input(void *argument)
 {
     const struct refill *refill = argument;
-    float *input = (float *)(void *)area(refill->group, 1, refill->rank);
+    float *input = (float *)(void *)area(refill->group, 0, refill->rank);
     for (size_t i = 0; i < refill->elements; i++) {
         input[i] = input_value(refill->rank, i, refill->round);
     }
@@ -160,7 +175,8 @@ static void back_to_back(void)
 {
     enum { ROUNDS = 200 };
     size_t tokens = 13, hidden = 70;
-    struct group group = make_group(3, tokens * hidden * sizeof(float));
+    static struct group group;
+    make_group(&group, 3, tokens * hidden * sizeof(float));
     static struct refill refills[ROUNDS][3];
     for (int round = 0; round < ROUNDS; round++) {
         for (int rank = 0; rank < 3; rank++) {
@@ -182,7 +198,8 @@ static void back_to_back(void)
 static void disagreement(void)
 {
     for (int field = 0; field < 4; field++) {
-        struct group group = make_group(3, 4096);
+        struct group group;
+        make_group(&group, 3, 4096);
         fill(&group, 1024, 0);
         for (int rank = 0; rank < 3; rank++) {
             struct tt_rmsnorm operation = describe(&group, rank, 8, 16);
@@ -200,7 +217,7 @@ static void disagreement(void)
         wait_for_streams(&group);
         for (int rank = 0; rank < 3; rank++) {
             EXPECT_EQ(atomic_load(&group.errors[rank]), ncclInvalidUsage);
-            const float *out = (const float *)(void *)area(&group, 2, rank);
+            const float *out = (const float *)(void *)area(&group, 1, rank);
             EXPECT(out[0] == 0.0f && out[127] == 0.0f);
         }
         free_group(&group);
@@ -210,7 +227,8 @@ static void disagreement(void)
 // A rank that never comes: abort ends the others' operations, those that follow included.
 static void abort_ends_waits(void)
 {
-    struct group group = make_group(2, 4096);
+    struct group group;
+    make_group(&group, 2, 4096);
     for (int i = 0; i < 3; i++) {
         struct tt_rmsnorm operation = describe(&group, 0, 8, 16);
         EXPECT_OK(tt_executor->all_reduce_rmsnorm(&operation, group.streams[0]));
@@ -220,8 +238,6 @@ static void abort_ends_waits(void)
         EXPECT_EQ(cudaStreamQuery(group.streams[0]), cudaErrorNotReady);
     }
     atomic_store(&group.abort_flag, 1);
-    struct tt_rmsnorm operation = describe(&group, 0, 8, 16);
-    tt_executor->drain(&operation.board, 0);
     EXPECT_CUDA(cudaStreamSynchronize(group.streams[0]));
     free_group(&group);
 }

@@ -14,15 +14,8 @@ static ncclResult_t enqueue(const struct tt_rmsnorm *operation, cudaStream_t str
                    operation->rank);
 }
 
-static void drain(const struct tt_board *board, int rank)
-{
-    (void)board;
-    (void)rank;
-}
-
 static const struct tt_executor cuda_executor = {
     .name = "cuda",
     .all_reduce_rmsnorm = enqueue,
-    .drain = drain,
 };
 const struct tt_executor *const tt_executor = &cuda_executor;

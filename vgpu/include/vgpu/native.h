@@ -24,6 +24,11 @@ cudaError_t vgpuLaunchNative(const char *name,
                              const void *argument, size_t argument_bytes, unsigned block_count,
                              cudaStream_t stream);
 
+// 1 where work that is given to the stream now would begin at once: it is not being captured, and
+// nothing that CUDA's rules put before the work is still to be done. 0 also for what is no stream.
+// What another thread does meanwhile is not known. Since 0.2.
+int vgpuStreamIsIdle(cudaStream_t stream);
+
 // Threads that run kernel blocks in this process: how many native blocks make progress at once. At
 // least 1. Since 0.1.
 int vgpuWorkerCount(void);

@@ -1,0 +1,108 @@
+// See arguments.h. SPDX-License-Identifier: Apache-2.0
+#include "api/arguments.h"
+
+#include "base/log.h"
+#include "comm/comm.h"
+#include "comm/operators.h"
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+static ncclResult_t check_operator(const struct ncclComm *comm, const struct tt_arguments *a)
+{
+    if ((int)a->op >= 0 && (a->op < ncclNumOps || tt_operator_find(comm, a->op) != NULL)) {
+        return ncclSuccess;
+    }
+    return tt_fail(ncclInvalidArgument,
+                   "%s: rank %d: op is %d, must be 0 to %d or an operator of this communicator",
+                   a->call, comm->rank, (int)a->op, ncclNumOps - 1);
+}
+
+static bool is_float8(ncclDataType_t type)
+{
+    return type == ncclFloat8e4m3 || type == ncclFloat8e5m2;
+}
+
+// Reductions of 8-bit floats need compute capability 9.0 on all ranks.
+static ncclResult_t check_float8(const struct ncclComm *comm, const struct tt_arguments *a)
+{
+    for (int r = 0; r < comm->nranks; r++) {
+        if (comm->peers[r].major < 9) {
+            return tt_fail(ncclInvalidArgument,
+                           "%s: rank %d: datatype is %d, an 8-bit float, of which reductions need "
+                           "compute capability 9.0; the device of rank %d has %d.%d",
+                           a->call, comm->rank, (int)a->type, r, comm->peers[r].major,
+                           comm->peers[r].minor);
+        }
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t check_reduction(const struct ncclComm *comm, const struct tt_arguments *a)
+{
+    if (is_float8(a->type)) {
+        TRY(check_float8(comm, a));
+    }
+    const struct tt_operator *own = a->op < ncclNumOps ? NULL : tt_operator_find(comm, a->op);
+    if (own != NULL && own->type != a->type) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: datatype is %d, but op was made for datatype %d", a->call,
+                       comm->rank, (int)a->type, (int)own->type);
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t tt_check_arguments(const struct ncclComm *comm, const struct tt_arguments *a)
+{
+    if (a->peer < 0 || a->peer >= comm->nranks) {
+        return tt_fail(ncclInvalidArgument, "%s: rank %d: %s is %d, must be 0 to %d", a->call,
+                       comm->rank, a->is_pair ? "peer" : "root", a->peer, comm->nranks - 1);
+    }
+    size_t element = tt_type_bytes(a->type);
+    if (element == 0) {
+        return tt_fail(ncclInvalidArgument, "%s: rank %d: datatype is %d, must be 0 to %d", a->call,
+                       comm->rank, (int)a->type, ncclNumTypes - 1);
+    }
+    if (a->reduces) {
+        TRY(check_operator(comm, a));
+    }
+    size_t times = (a->is_per_rank ? (size_t)comm->nranks : 1) * element, bytes;
+    if (__builtin_mul_overflow(a->count, times, &bytes) || bytes > PTRDIFF_MAX) {
+        return tt_fail(
+            ncclInvalidArgument,
+            "%s: rank %d: count is %zu: its %zu bytes each are more than an address space holds",
+            a->call, comm->rank, a->count, times);
+    }
+    return a->reduces && a->count > 0 ? check_reduction(comm, a) : ncclSuccess;
+}
+
+ncclResult_t tt_check_buffer(const struct ncclComm *comm, const char *call, const char *name,
+                             const void *buffer)
+{
+    return buffer != NULL ? ncclSuccess
+                          : tt_fail(ncclInvalidArgument,
+                                    "%s: rank %d: %s is NULL, must be a buffer on this rank", call,
+                                    comm->rank, name);
+}
+
+// A stream works on the device that it was made on.
+ncclResult_t tt_check_stream(const struct ncclComm *comm, const char *call, cudaStream_t stream)
+{
+    bool is_default = stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+    int device = comm->cuda_device;
+    cudaError_t error = is_default ? cudaSuccess : cudaStreamGetDevice(stream, &device);
+    if (error == cudaErrorInvalidResourceHandle) {
+        (void)cudaGetLastError();
+        return tt_fail(ncclInvalidArgument,
+                       "rank %d: %s: stream %p is no stream of this process, or was destroyed",
+                       comm->rank, call, (void *)stream);
+    }
+    TRY(tt_cuda((int)error, "cudaStreamGetDevice"));
+    if (device != comm->cuda_device) {
+        return tt_fail(ncclInvalidArgument,
+                       "rank %d: %s: stream %p is of device %d, but the communicator's device is "
+                       "%d; make the stream there",
+                       comm->rank, call, (void *)stream, device, comm->cuda_device);
+    }
+    return ncclSuccess;
+}

@@ -1,0 +1,160 @@
+// The host team of a communicator: all ranks of a machine, with memory that they share. See comm.h
+// and exec/executor.h.
+//
+// Rank 0 makes the memory; its descriptor goes to one rank of each process, which maps it for the
+// others.
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+#include "base/params.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/comm.h"
+#include "comm/local.h"
+#include "exec/executor.h"
+
+#include <cuda_runtime.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static bool is_one_machine(const struct ncclComm *comm)
+{
+    for (int r = 0; r < comm->nranks; r++) {
+        if (comm->peers[r].machine_hash != comm->peers[0].machine_hash) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_one_process(const struct ncclComm *comm)
+{
+    return tt_local_size(comm) == comm->nranks;
+}
+
+static void close_all(int *descriptors, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (descriptors[i] >= 0) {
+            close(descriptors[i]);
+        }
+    }
+    free(descriptors);
+}
+
+// Passes rank 0's descriptor on. *descriptor: rank 0's own, else -1; on return every process's
+// leader has one.
+static ncclResult_t pass_descriptor(struct ncclComm *comm, int *descriptor)
+{
+    int *passed = malloc((size_t)comm->nranks * sizeof *passed);
+    if (passed == NULL) {
+        return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
+                       comm->nranks);
+    }
+    ncclResult_t result = tt_local_pass_descriptors(comm, *descriptor, passed);
+    if (result != ncclSuccess) {
+        free(passed);
+        return result;
+    }
+    if (*descriptor < 0) {
+        *descriptor = passed[0];
+        passed[0] = -1;
+    }
+    close_all(passed, comm->nranks);
+    return ncclSuccess;
+}
+
+// The process's mapping, with one reference of the leader's.
+static ncclResult_t share_arena(struct ncclComm *comm, struct tt_arena **arena_out)
+{
+    int descriptor = -1;
+    struct tt_arena *arena = NULL;
+    void *const *all = NULL;
+    if (comm->rank == 0) {
+        TRY(tt_executor->arena_create(comm->nranks, &descriptor));
+    }
+    if (!is_one_process(comm)) {
+        ncclResult_t result = pass_descriptor(comm, &descriptor);
+        if (result != ncclSuccess) {
+            if (descriptor >= 0) {
+                close(descriptor);
+            }
+            return result;
+        }
+    }
+    if (tt_local_rank(comm) == 0) {
+        TRY(tt_executor->arena_map(descriptor, comm->nranks, &arena));
+    }
+    ncclResult_t result = tt_local_exchange(comm, arena, &all);
+    if (result != ncclSuccess) {
+        tt_executor->arena_release(arena);
+        return result;
+    }
+    *arena_out = all[0];
+    return ncclSuccess;
+}
+
+static void fail(void *owner, ncclResult_t result, const char *text)
+{
+    (void)tt_comm_fail(owner, result, text);
+}
+
+static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
+{
+    int *process = malloc((size_t)comm->nranks * sizeof *process);
+    if (process == NULL) {
+        return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
+                       comm->nranks);
+    }
+    for (int r = 0; r < comm->nranks; r++) {
+        process[r] = comm->peers[r].process;
+    }
+    struct tt_team team = {.rank = comm->rank,
+                           .nranks = comm->nranks,
+                           .device = comm->cuda_device,
+                           .process = process,
+                           .abort_flag = comm->abort_flag,
+                           .async_error = &comm->async_error,
+                           .comm_name = comm->name,
+                           .has_left = tt_bootstrap_left(comm->bootstrap),
+                           .arena = arena,
+                           .fail = fail,
+                           .owner = comm,
+                           .limit_ns = (uint64_t)tt_param_int(TT_PARAM_TIMEOUT) * 1000000000};
+    ncclResult_t result = tt_executor->join(&team, &comm->host);
+    free(process);
+    return result;
+}
+
+ncclResult_t tt_team_join(struct ncclComm *comm)
+{
+    if (tt_executor->join == NULL || !is_one_machine(comm)) {
+        return ncclSuccess;
+    }
+    struct tt_arena *arena = NULL;
+    TRY(share_arena(comm, &arena));
+    ncclResult_t result = join(comm, arena);
+    if (result != ncclSuccess) {
+        tt_local_fail(comm, result, tt_thread_error()); // the others of the process do not wait
+    } else {
+        result = tt_local_barrier(comm); // all have it
+    }
+    if (tt_local_rank(comm) == 0) {
+        tt_executor->arena_release(arena);
+    }
+    return result;
+}
+
+void tt_team_leave(struct ncclComm *comm)
+{
+    struct tt_host *host = comm->host;
+    if (host == NULL) {
+        return;
+    }
+    int before = -1;
+    bool moved = cudaGetDevice(&before) == cudaSuccess && before != comm->cuda_device &&
+                 cudaSetDevice(comm->cuda_device) == cudaSuccess;
+    tt_executor->part(host);
+    comm->host = NULL;
+    if (moved) {
+        (void)cudaSetDevice(before);
+    }
+}

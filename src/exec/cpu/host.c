@@ -1,0 +1,322 @@
+// A rank's part in the host team: its life, turns, waits, failures. See host.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/host.h"
+
+#include "base/log.h"
+#include "base/wait.h"
+#include "exec/cpu/buffers.h"
+#include "exec/cpu/run.h"
+#include "exec/cpu/uneven.h"
+#include "plan/build.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vgpu/native.h>
+
+// A rank that is this late is named, and again each time the wait has doubled. It is no error.
+static const uint64_t late_ns = UINT64_C(10000000000);
+// How long the end of a communicator waits for the other ranks' part in its operations.
+static const uint64_t drain_ns = UINT64_C(10000000000);
+// How long a rank that fails waits for the text of another that is failing.
+static const uint64_t text_ns = 1000000;
+// Looks between two looks at the clock. Between two looks a worker may sleep a millisecond or more.
+enum { LOOKS_PER_CLOCK = 64 };
+
+// ---- Life ---------------------------------------------------------------------------------------
+
+ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
+{
+    struct tt_host *host = aligned_alloc(_Alignof(struct tt_host), sizeof *host);
+    int *process = calloc((size_t)team->nranks, sizeof *process);
+    if (host != NULL) {
+        memset(host, 0, sizeof *host);
+        host->buffers = tt_buffers_new(team->nranks);
+        host->run = tt_run_new(team->nranks);
+    }
+    if (host == NULL || process == NULL || host->buffers == NULL || host->run == NULL) {
+        if (host != NULL) {
+            tt_buffers_free(host->buffers);
+            tt_run_free(host->run);
+        }
+        free(host);
+        free(process);
+        return tt_fail(ncclSystemError, "rank %d: no memory for a team of %d ranks", team->rank,
+                       team->nranks);
+    }
+    memcpy(process, team->process, (size_t)team->nranks * sizeof *process);
+    host->team = *team;
+    host->team.process = process;
+    host->rank = team->rank;
+    host->nranks = team->nranks;
+    host->arena = team->arena;
+    host->limit_ns = team->limit_ns;
+    host->references = 1;
+    tt_arena_hold(host->arena);
+    struct tt_own *own = tt_arena_own(host->arena, host->rank);
+    atomic_store_explicit(&own->workers, (uint32_t)vgpuWorkerCount(), memory_order_release);
+    *host_out = host;
+    return ncclSuccess;
+}
+
+void tt_host_hold(struct tt_host *host)
+{
+    atomic_fetch_add(&host->references, 1);
+}
+
+void tt_host_release(struct tt_host *host)
+{
+    if (host == NULL || atomic_fetch_sub(&host->references, 1) > 1) {
+        return;
+    }
+    tt_run_free(host->run);
+    tt_buffers_free(host->buffers);
+    tt_uneven_free(host->uneven);
+    tt_plan_free(host->plan);
+    tt_arena_release(host->arena);
+    free((int *)host->team.process);
+    free(host);
+}
+
+// Whether everything that was called has ended, or, of a closed host, everything that had begun.
+static bool is_quiet(const struct tt_host *host)
+{
+    return atomic_load(&host->closed)
+               ? atomic_load_explicit(&host->inside, memory_order_acquire) == 0
+               : atomic_load_explicit(&host->calls_done, memory_order_acquire) ==
+                     atomic_load_explicit(&host->calls, memory_order_relaxed);
+}
+
+// Waits until it is; false where it does not become so in time. A device that has failed has
+// dropped its work: what was called will never run.
+static bool await_quiet(const struct tt_host *host)
+{
+    struct tt_wait wait = tt_wait_begin(NULL);
+    while (!is_quiet(host)) {
+        (void)tt_wait_round(&wait);
+        cudaError_t device = cudaStreamQuery(cudaStreamPerThread);
+        if (device != cudaSuccess && device != cudaErrorNotReady) {
+            return true;
+        }
+        if (tt_now_ns() - wait.start_ns > drain_ns) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void tt_host_part(struct tt_host *host)
+{
+    if (host == NULL) {
+        return;
+    }
+    // Behind a kernel that does not end, the work of an aborted communicator would not begin.
+    if (atomic_load(host->team.abort_flag) == 0 && !await_quiet(host)) {
+        (void)tt_host_fail(host, ncclRemoteError,
+                           "rank %d: operations on %s still wait for other ranks 10 s after the "
+                           "communicator's end was asked for; they are given up",
+                           host->rank, host->team.comm_name);
+    }
+    atomic_store(&host->closed, true);
+    (void)await_quiet(host);
+    if (host->captured != NULL) {
+        (void)cudaEventDestroy(host->captured);
+    }
+    tt_host_release(host);
+}
+
+// ---- Turns --------------------------------------------------------------------------------------
+
+uint64_t tt_host_call(struct tt_host *host)
+{
+    return atomic_fetch_add_explicit(&host->calls, 1, memory_order_relaxed) + 1;
+}
+
+void tt_host_uncall(struct tt_host *host)
+{
+    atomic_fetch_sub_explicit(&host->calls, 1, memory_order_relaxed);
+}
+
+bool tt_host_is_idle(const struct tt_host *host)
+{
+    return atomic_load_explicit(&host->calls_done, memory_order_acquire) ==
+               atomic_load_explicit(&host->calls, memory_order_relaxed) &&
+           atomic_load_explicit(&host->running, memory_order_relaxed) == 0;
+}
+
+static void count_done(struct tt_host *host, uint64_t turn)
+{
+    if (turn > 0) {
+        atomic_fetch_add_explicit(&host->calls_done, 1, memory_order_release);
+    }
+}
+
+static enum tt_progress try_to_begin(struct tt_host *host, uint64_t turn)
+{
+    if (atomic_load(&host->closed)) {
+        return TT_FAILED;
+    }
+    if (tt_host_is_over(host)) {
+        count_done(host, turn);
+        return TT_FAILED;
+    }
+    uint32_t nothing = 0;
+    if ((turn > 0 && atomic_load_explicit(&host->calls_done, memory_order_acquire) != turn - 1) ||
+        !atomic_compare_exchange_strong_explicit(&host->running, &nothing, 1, memory_order_acquire,
+                                                 memory_order_relaxed)) {
+        return TT_WAITING;
+    }
+    return TT_DONE;
+}
+
+enum tt_progress tt_host_begin(struct tt_host *host, uint64_t turn)
+{
+    // Before `closed` is looked at: whoever sets that then waits for this.
+    atomic_fetch_add(&host->inside, 1);
+    enum tt_progress progress = try_to_begin(host, turn);
+    if (progress != TT_DONE) {
+        atomic_fetch_sub_explicit(&host->inside, 1, memory_order_release);
+    }
+    return progress;
+}
+
+void tt_host_end(struct tt_host *host, uint64_t turn)
+{
+    atomic_store_explicit(&host->running, 0, memory_order_release);
+    count_done(host, turn);
+    atomic_fetch_sub_explicit(&host->inside, 1, memory_order_release);
+}
+
+// ---- Failing ------------------------------------------------------------------------------------
+
+static bool has_error(const struct tt_host *host)
+{
+    int error = atomic_load_explicit(host->team.async_error, memory_order_acquire);
+    return error != ncclSuccess && error != ncclInProgress;
+}
+
+static void tell_owner(const struct tt_host *host, ncclResult_t result, const char *text)
+{
+    (void)tt_fail(result, "%s", text);
+    if (host->team.fail != NULL) {
+        host->team.fail(host->team.owner, result, text);
+    }
+    int none = ncclSuccess;
+    (void)atomic_compare_exchange_strong(host->team.async_error, &none, (int)result);
+}
+
+// What another rank failed with; false: none has.
+static bool adopt_failure(struct tt_host *host)
+{
+    struct tt_arena_header *header = tt_arena_header(host->arena);
+    if (atomic_load_explicit(&header->failed, memory_order_acquire) != 2) {
+        return false;
+    }
+    char text[sizeof header->text];
+    memcpy(text, header->text, sizeof text);
+    text[sizeof text - 1] = 0;
+    ncclResult_t result = (ncclResult_t)header->result;
+    bool is_known = result > ncclSuccess && result < ncclNumResults && result != ncclInProgress;
+    tell_owner(host, is_known ? result : ncclInternalError, text);
+    return true;
+}
+
+bool tt_host_is_over(struct tt_host *host)
+{
+    return has_error(host) ||
+           atomic_load_explicit(host->team.abort_flag, memory_order_acquire) != 0 ||
+           adopt_failure(host);
+}
+
+// Makes this rank's failure everybody's; false: another was first.
+static bool publish(struct tt_host *host, ncclResult_t result, const char *text)
+{
+    struct tt_arena_header *header = tt_arena_header(host->arena);
+    uint32_t none = 0;
+    if (!atomic_compare_exchange_strong(&header->failed, &none, 1)) {
+        return false;
+    }
+    header->result = result;
+    header->rank = host->rank;
+    (void)snprintf(header->text, sizeof header->text, "%s", text);
+    atomic_store_explicit(&header->failed, 2, memory_order_release);
+    return true;
+}
+
+static ncclResult_t fail_with(struct tt_host *host, ncclResult_t result, const char *text)
+{
+    if (publish(host, result, text)) {
+        tell_owner(host, result, text);
+        tt_say("%s; end the communicator %s with ncclCommAbort", text,
+               host->team.comm_name == NULL ? "" : host->team.comm_name);
+        return result;
+    }
+    uint64_t start_ns = tt_now_ns();
+    while (!adopt_failure(host)) {
+        if (tt_now_ns() - start_ns > text_ns) { // it died while it wrote
+            tell_owner(host, result, text);
+            break;
+        }
+    }
+    return result;
+}
+
+ncclResult_t tt_host_fail(struct tt_host *host, ncclResult_t result, const char *format, ...)
+{
+    char text[480];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return fail_with(host, result, text);
+}
+
+ncclResult_t tt_host_fail_again(struct tt_host *host, ncclResult_t result)
+{
+    char text[480];
+    const char *last = tt_thread_error();
+    if (strncmp(last, "rank ", 5) == 0) {
+        (void)snprintf(text, sizeof text, "%s", last);
+    } else {
+        (void)snprintf(text, sizeof text, "rank %d: %s", host->rank, last);
+    }
+    return fail_with(host, result, text);
+}
+
+// ---- Waiting ------------------------------------------------------------------------------------
+
+enum tt_news tt_host_wait(struct tt_host *host, struct tt_watch *watch)
+{
+    if (tt_host_is_over(host)) {
+        return TT_OVER;
+    }
+    if (++watch->looks % LOOKS_PER_CLOCK != 0) {
+        return TT_GO_ON;
+    }
+    uint64_t now_ns = tt_now_ns();
+    if (watch->start_ns == 0) {
+        watch->start_ns = now_ns;
+        watch->next_report_ns = now_ns + late_ns;
+        return TT_GO_ON;
+    }
+    if (host->limit_ns > 0 && now_ns - watch->start_ns >= host->limit_ns) {
+        return TT_LIMIT;
+    }
+    if (now_ns >= watch->next_report_ns) {
+        watch->next_report_ns += watch->next_report_ns - watch->start_ns;
+        return TT_REPORT;
+    }
+    return TT_GO_ON;
+}
+
+uint64_t tt_watch_seconds(const struct tt_watch *watch)
+{
+    return watch->start_ns == 0 ? 0 : (tt_now_ns() - watch->start_ns) / 1000000000;
+}
+
+bool tt_host_has_left(const struct tt_host *host, int rank)
+{
+    return host->team.has_left != NULL &&
+           atomic_load_explicit(&host->team.has_left[rank], memory_order_acquire) != 0;
+}

@@ -1,0 +1,190 @@
+// Work on streams; see task.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/task.h"
+
+#include "base/log.h"
+#include "base/wait.h"
+#include "exec/cpu/buffers.h"
+
+#include <sched.h>
+#include <vgpu/device_runtime.h>
+#include <vgpu/native.h>
+
+enum { NEW, BEGINNING, BEGUN, OVER }; // of tt_task.state
+
+// How long the calling thread stays with work before blocks go on with it. To wake a sleeping
+// thread on another core costs some 20 us (ARCHITECTURE.md, section 7), so that giving up earlier
+// would not pay.
+static const uint64_t stay_ns = 20000;
+// The same where ranks outnumber cores, so that peers may need this one: it then gives its core
+// away between looks.
+static const uint64_t stay_crowded_ns = 60000;
+enum { LOOKS_PER_CLOCK = 32, LOOKS_PER_YIELD = 4 };
+
+// ---- Stepping -----------------------------------------------------------------------------------
+
+static enum tt_progress begin(struct tt_task *task)
+{
+    uint32_t expected = NEW;
+    if (!atomic_compare_exchange_strong_explicit(&task->state, &expected, BEGINNING,
+                                                 memory_order_acquire, memory_order_acquire)) {
+        return expected == BEGUN ? TT_DONE : expected == OVER ? TT_FAILED : TT_WAITING;
+    }
+    enum tt_progress progress = tt_host_begin(task->host, task->turn);
+    if (progress == TT_DONE) {
+        tt_buffers_begin(task->host->buffers);
+        atomic_store_explicit(&task->parts_left, task->parts, memory_order_relaxed);
+    } else if (progress == TT_FAILED && task->holds_host) {
+        tt_host_release(task->host);
+    }
+    atomic_store_explicit(&task->state,
+                          progress == TT_DONE     ? BEGUN
+                          : progress == TT_FAILED ? OVER
+                                                  : NEW,
+                          memory_order_release);
+    return progress;
+}
+
+// A part is over.
+static void end_part(struct tt_task *task)
+{
+    if (atomic_fetch_sub_explicit(&task->parts_left, 1, memory_order_acq_rel) == 1) {
+        tt_host_end(task->host, task->turn);
+        if (task->holds_host) {
+            tt_host_release(task->host);
+        }
+    }
+}
+
+// Steps a part of work; not TT_WAITING: it is over and must not be stepped again.
+static enum tt_progress step(struct tt_task *task, unsigned part)
+{
+    if (atomic_load_explicit(&task->state, memory_order_acquire) != BEGUN) {
+        enum tt_progress progress = begin(task);
+        if (progress != TT_DONE) {
+            return progress;
+        }
+    }
+    enum tt_progress progress = task->step(task, part);
+    if (progress != TT_WAITING) {
+        end_part(task);
+    }
+    return progress;
+}
+
+static void run_block(void *argument, unsigned block, unsigned block_count)
+{
+    (void)block_count;
+    while (step(argument, block) == TT_WAITING) {
+        vgpu_yield();
+    }
+}
+
+// Steps work of one part for a while; false: it is not over, blocks must go on.
+static bool run_here(struct tt_task *task)
+{
+    bool crowded = task->host->nranks > vgpuWorkerCount();
+    uint64_t end_ns = 0;
+    for (unsigned look = 1; step(task, 0) == TT_WAITING; look++) {
+        if (crowded && look % LOOKS_PER_YIELD == 0) {
+            (void)sched_yield();
+        }
+        if (look % LOOKS_PER_CLOCK != 0) {
+            continue;
+        }
+        uint64_t now_ns = tt_now_ns();
+        if (end_ns == 0) {
+            end_ns = now_ns + (crowded ? stay_crowded_ns : stay_ns);
+        } else if (now_ns > end_ns) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// ---- Graphs -------------------------------------------------------------------------------------
+
+static void release_host(void *host)
+{
+    tt_host_release(host);
+}
+
+// Puts work into the graph that captures the stream. In one graph a rank's work keeps the order of
+// its calls whichever streams it is on.
+static ncclResult_t capture(struct tt_task *task, size_t bytes, cudaStream_t stream)
+{
+    struct tt_host *host = task->host;
+    enum cudaStreamCaptureStatus status;
+    unsigned long long id = 0;
+    cudaGraph_t graph = NULL;
+    cudaUserObject_t holder = NULL;
+    TRY(tt_cuda((int)cudaStreamGetCaptureInfo(stream, &status, &id, &graph, NULL, NULL, NULL),
+                "cudaStreamGetCaptureInfo"));
+    if (host->captured == NULL) {
+        TRY(tt_cuda((int)cudaEventCreateWithFlags(&host->captured, cudaEventDisableTiming),
+                    "cudaEventCreateWithFlags"));
+    }
+    if (host->capture_id == id && host->capture_stream != stream) {
+        TRY(tt_cuda((int)cudaStreamWaitEvent(stream, host->captured, 0), "cudaStreamWaitEvent"));
+    }
+    tt_host_hold(host);
+    cudaError_t error =
+        cudaUserObjectCreate(&holder, host, release_host, 1, cudaUserObjectNoDestructorSync);
+    if (error != cudaSuccess) {
+        tt_host_release(host);
+        return tt_cuda((int)error, "cudaUserObjectCreate");
+    }
+    error = cudaGraphRetainUserObject(graph, holder, 1, cudaGraphUserObjectMove);
+    if (error != cudaSuccess) {
+        (void)cudaUserObjectRelease(holder, 1);
+        return tt_cuda((int)error, "cudaGraphRetainUserObject");
+    }
+    task->turn = 0;
+    TRY(tt_cuda((int)vgpuLaunchNative(task->name, run_block, task, bytes, task->parts, stream),
+                "vgpuLaunchNative"));
+    host->capture_id = id;
+    host->capture_stream = stream;
+    return tt_cuda((int)cudaEventRecord(host->captured, stream), "cudaEventRecord");
+}
+
+// ---- Launching ----------------------------------------------------------------------------------
+
+// Work of which this thread has done a part, or nothing, goes on as blocks of the stream.
+static ncclResult_t hand_over(struct tt_task *task, size_t bytes, cudaStream_t stream)
+{
+    task->holds_host = true; // the communicator may end while it waits for its stream
+    tt_host_hold(task->host);
+    ncclResult_t result =
+        tt_cuda((int)vgpuLaunchNative(task->name, run_block, task, bytes, task->parts, stream),
+                "vgpuLaunchNative");
+    if (result == ncclSuccess) {
+        return result;
+    }
+    tt_host_release(task->host);
+    if (atomic_load_explicit(&task->state, memory_order_relaxed) == BEGUN) {
+        // The others may have seen it enter: they must not wait for it.
+        (void)tt_host_fail_again(task->host, result);
+        tt_host_end(task->host, task->turn);
+    } else {
+        tt_host_uncall(task->host);
+    }
+    return result;
+}
+
+ncclResult_t tt_task_launch(struct tt_task *task, size_t bytes, cudaStream_t stream)
+{
+    struct tt_host *host = task->host;
+    // Counts and checks are made for blocks.
+    if (task->is_short && task->parts == 1 && !vgpu_counting && !vgpu_checking &&
+        tt_host_is_idle(host) && vgpuStreamIsIdle(stream) != 0) {
+        task->turn = tt_host_call(host);
+        return run_here(task) ? ncclSuccess : hand_over(task, bytes, stream);
+    }
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    TRY(tt_cuda((int)cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing"));
+    if (status != cudaStreamCaptureStatusNone) {
+        return capture(task, bytes, stream);
+    }
+    task->turn = tt_host_call(host);
+    return hand_over(task, bytes, stream);
+}
