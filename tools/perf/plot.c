@@ -14,7 +14,7 @@ enum {
     PANEL_WIDTH = 820,
     PANEL_HEIGHT = 280,
     LEFT = 96,
-    TOP = 118,
+    TOP = 130,
     GAP = 84,
     COLOURS = 8,
     MOST_SERIES = 16,
@@ -142,7 +142,7 @@ static void draw_values(FILE *to, const struct axis *y)
             if (labelled) {
                 (void)fprintf(to,
                               "<text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">"
-                              "%.4g</text>\n",
+                              "%.7g</text>\n",
                               LEFT - 10, at + 4, value);
             }
         }
