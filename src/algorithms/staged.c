@@ -230,6 +230,7 @@ static void build(const struct tt_problem *problem, int rank, struct tt_builder 
 
 const struct tt_algorithm tt_staged = {
     .name = "staged",
+    .is_staged = true,
     .can = can,
     .build = build,
 };

@@ -121,6 +121,8 @@ struct tt_algorithm {
     const char *name;      // "direct": as in messages, drawings and tables
     const char *nccl_name; // what selects it in NCCL_ALGO, "ring"; NULL: nothing does
     bool needs_multicast;  // plans have TT_SWITCH places
+    bool is_staged;        // a rank touches its own buffers and scratch alone, so that buffers need
+                           // not be mapped by others
     // Whether it can do the problem.
     bool (*can)(const struct tt_problem *problem);
     // Adds rank's lanes and steps. Errors of memory are kept by the builder.

@@ -1,0 +1,40 @@
+// Which algorithm does a problem: what NCCL_ALGO allows, what the buffers allow, in the order of
+// tt_algorithms.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TT_PLAN_SELECT_H
+#define TT_PLAN_SELECT_H
+
+#include "plan/plan.h"
+
+#include <stdbool.h>
+
+enum { TT_CHOICE_FUNCTIONS = 5, TT_CHOICE_TEXT = 256 };
+
+// What NCCL_ALGO says. Bit i of a mask is tt_algorithms[i].
+struct tt_choice {
+    // By Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; others are not chosen for.
+    uint32_t allowed[TT_CHOICE_FUNCTIONS];
+    uint32_t refused[TT_CHOICE_FUNCTIONS]; // those named after a ^
+    char text[TT_CHOICE_TEXT];             // for messages, shortened; "" where nothing is set
+};
+
+// Reads NCCL_ALGO's value: `list[;function:list]...`, a list is names between commas, after a ^ the
+// names that are not allowed. Names are the algorithms' NCCL names and own names in any case;
+// NCCL's names for algorithms that do not exist here (CollNetDirect, CollNetChain, NVLSTree, PAT)
+// allow nothing. "" allows all. ncclInvalidUsage for what has no such form; the text says what
+// would.
+ncclResult_t tt_choice_parse(const char *text, struct tt_choice *choice_out);
+
+// What there is for a problem.
+struct tt_means {
+    bool has_multicast; // both buffers can be reached through the switch
+    bool is_mapped;     // every rank can load from and store to every other's buffers
+};
+
+// The first algorithm that is allowed, can do the problem and has what it needs. Buffers that are
+// not mapped are a matter of memory, not of choice: staging, which there has no substitute, is then
+// left out only where a ^ names it. ncclInvalidUsage where none is left; the text says why of each.
+ncclResult_t tt_select(const struct tt_choice *choice, const struct tt_problem *problem,
+                       struct tt_means means, const struct tt_algorithm **algorithm_out);
+
+#endif

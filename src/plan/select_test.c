@@ -1,0 +1,122 @@
+// NCCL_ALGO's grammar, and which algorithm it leaves. SPDX-License-Identifier: Apache-2.0
+#include "plan/select.h"
+
+#include "base/log.h"
+#include "expect.h"
+
+static struct tt_problem problem_of(enum tt_function function)
+{
+    return (struct tt_problem){.function = function,
+                               .nranks = 4,
+                               .count = 1000,
+                               .element = 4,
+                               .accumulator = 4,
+                               .lanes = 1};
+}
+
+// The name of the algorithm that a text leaves; "none" and the text of the failure else.
+static const char *chosen(const char *text, enum tt_function function, struct tt_means means)
+{
+    struct tt_choice choice;
+    const struct tt_algorithm *algorithm = NULL;
+    struct tt_problem problem = problem_of(function);
+    if (!EXPECT_OK(tt_choice_parse(text, &choice))) {
+        return "no choice";
+    }
+    ncclResult_t result = tt_select(&choice, &problem, means, &algorithm);
+    EXPECT(result == ncclSuccess || result == ncclInvalidUsage);
+    return result == ncclSuccess ? algorithm->name : "none";
+}
+
+static const struct tt_means plain = {.is_mapped = true};
+static const struct tt_means multicast = {.is_mapped = true, .has_multicast = true};
+static const struct tt_means unmapped = {.is_mapped = false};
+
+static void without_a_choice(void)
+{
+    EXPECT_STR(chosen("", TT_ALL_REDUCE, plain), "direct");
+    EXPECT_STR(chosen("", TT_ALL_REDUCE, multicast), "switch");
+    EXPECT_STR(chosen("", TT_ALL_TO_ALL, multicast), "direct");
+    for (int function = 0; function < TT_FUSED_RMSNORM; function++) {
+        EXPECT_STR(chosen("", (enum tt_function)function, unmapped), "staged");
+    }
+}
+
+static void lists(void)
+{
+    EXPECT_STR(chosen("ring", TT_ALL_REDUCE, multicast), "ring");
+    EXPECT_STR(chosen("RING", TT_BROADCAST, plain), "ring");
+    EXPECT_STR(chosen("Tree", TT_BROADCAST, plain), "tree");
+    EXPECT_STR(chosen("tree,ring", TT_REDUCE_SCATTER, plain), "ring");
+    EXPECT_STR(chosen("NVLS", TT_ALL_REDUCE, multicast), "switch");
+    EXPECT_STR(chosen("nvls,ring", TT_ALL_REDUCE, plain), "ring");
+    EXPECT_STR(chosen("direct", TT_ALL_REDUCE, multicast), "direct");
+    EXPECT_STR(chosen("staged", TT_ALL_REDUCE, multicast), "staged");
+    EXPECT_STR(chosen("^nvls", TT_ALL_REDUCE, multicast), "direct");
+    EXPECT_STR(chosen("^NVLS,direct", TT_ALL_REDUCE, multicast), "ring");
+    EXPECT_STR(chosen("ring;allreduce:tree", TT_ALL_REDUCE, plain), "tree");
+    EXPECT_STR(chosen("ring;allreduce:tree", TT_BROADCAST, plain), "ring");
+    EXPECT_STR(chosen("allreduce:tree;Broadcast:^direct", TT_BROADCAST, plain), "ring");
+    EXPECT_STR(chosen("allreduce:tree", TT_REDUCE, plain), "direct");
+    EXPECT_STR(chosen("ring", TT_ALL_TO_ALL, plain), "direct"); // not chosen for
+    EXPECT_STR(chosen("pat,ring", TT_ALL_GATHER, plain), "ring");
+    EXPECT_STR(chosen("ring;", TT_ALL_GATHER, plain), "ring");
+}
+
+static void memory_that_is_not_mapped(void)
+{
+    EXPECT_STR(chosen("ring", TT_ALL_REDUCE, unmapped), "staged");
+    EXPECT_STR(chosen("^staged", TT_ALL_REDUCE, unmapped), "none");
+    EXPECT_CONTAINS(tt_last_error(), "staged: not allowed");
+    EXPECT_CONTAINS(tt_last_error(), "direct: needs buffers that all ranks can map");
+}
+
+static void nothing_left(void)
+{
+    EXPECT_STR(chosen("tree", TT_REDUCE_SCATTER, plain), "none");
+    EXPECT_CONTAINS(tt_last_error(), "ReduceScatter of 1000 elements");
+    EXPECT_CONTAINS(tt_last_error(), "NCCL_ALGO=tree");
+    EXPECT_CONTAINS(tt_last_error(), "tree: cannot do it");
+    EXPECT_STR(chosen("nvls", TT_ALL_REDUCE, plain), "none");
+    EXPECT_CONTAINS(tt_last_error(), "switch: needs buffers with multicast");
+    EXPECT_STR(chosen("collnetdirect", TT_ALL_REDUCE, plain), "none");
+    EXPECT_STR(chosen("NVLSTree,CollNetChain,PAT", TT_ALL_REDUCE, multicast), "none");
+    struct tt_choice choice;
+    const struct tt_algorithm *algorithm = NULL;
+    struct tt_problem problem = problem_of(TT_ALL_TO_ALL);
+    problem.in_place = true;
+    EXPECT_OK(tt_choice_parse("", &choice));
+    EXPECT_EQ(tt_select(&choice, &problem, plain, &algorithm), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), "no in-place form");
+}
+
+static void refused(const char *text, const char *why)
+{
+    struct tt_choice choice;
+    EXPECT_EQ(tt_choice_parse(text, &choice), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), why);
+    EXPECT_CONTAINS(tt_last_error(), text);
+}
+
+static void wrong_texts(void)
+{
+    refused("rings", "\"rings\" is no algorithm; there are NVLS, Ring, Tree");
+    refused("ring,", "\"\" is no algorithm");
+    refused("ring,,tree", "\"\" is no algorithm");
+    refused("^", "\"\" is no algorithm");
+    refused("allreduce:", "\"\" is no algorithm");
+    refused("ring;tree", "\"tree\" names no function");
+    refused("alltoall:ring", "\"alltoall\" is no function");
+    refused("allreduce:ring:tree", "\"ring:tree\" is no algorithm");
+    refused("^ring,^tree", "\"^tree\" is no algorithm");
+}
+
+int main(void)
+{
+    RUN(without_a_choice);
+    RUN(lists);
+    RUN(memory_that_is_not_mapped);
+    RUN(nothing_left);
+    RUN(wrong_texts);
+    return expect_result();
+}
