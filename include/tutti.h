@@ -34,6 +34,18 @@ ncclResult_t tuttiVersion(int *version);
 // arrays are NULL. Since 0.1.
 ncclResult_t tuttiSplitCounts(size_t total, int nranks, size_t *counts, size_t *displacements);
 
+// Tells what the ranks of this process are doing: for each communicator and rank the operation that
+// it is in and for how long, which ranks have not come to it and what those did last, and its own
+// last operations with their times. For programs that hang: call it from a thread of your own, or
+// let a signal do it (TUTTI_DUMP_SIGNAL).
+// comm: only this communicator, in any state; NULL: all.
+// path: a file, at whose end the text is put in one piece; %h becomes the host's name, %p the
+// process id, %r the rank (with comm NULL the lowest of the process). NULL: the file that
+// TUTTI_DUMP_FILE names, else stderr.
+// Waits for nobody. Not for signal handlers. Errors: ncclInvalidArgument where comm is no
+// communicator; ncclSystemError where the file cannot be written. Since 0.1.
+ncclResult_t tuttiDumpState(ncclComm_t comm, const char *path);
+
 // What tuttiAllReduceRMSNorm may do besides its two main steps. Begin with
 // TUTTI_RMSNORM_OPTIONS_INITIALIZER, so that programs stay right when fields are added at the end.
 struct tuttiRMSNormOptions {

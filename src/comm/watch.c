@@ -1,6 +1,8 @@
 // Watches the communicators of the process while nobody calls: one thread sleeps on the connections
 // to their roots, and wakes several times a second to ask whether their devices have failed.
 //
+// It also tells the process's state where a signal asks for it (record/).
+//
 // What it finds ends the communicator: the asynchronous error, waits of other threads, kernels (by
 // the abort flag), and one line on stderr, because a program that waits for a kernel asks nothing.
 // SPDX-License-Identifier: Apache-2.0
@@ -9,6 +11,7 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local.h"
+#include "record/record.h"
 
 #include <cuda_runtime.h>
 #include <errno.h>
@@ -169,7 +172,11 @@ static void *watch(void *argument)
         int count = epoll_wait(*descriptor, events, EVENTS, TICK_MS);
         pthread_mutex_lock(&looking);
         for (int i = 0; i < count; i++) {
-            look_at_woken(events[i].data.ptr);
+            if (events[i].data.ptr == NULL) {
+                tt_record_signalled();
+            } else {
+                look_at_woken(events[i].data.ptr);
+            }
         }
         if (count == 0) {
             look_at_all();
@@ -204,6 +211,11 @@ static ncclResult_t start(void)
     }
     pthread_detach(thread);
     owner = getpid();
+    int signalled = tt_record_signal();
+    if (signalled >= 0) {
+        struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+        (void)epoll_ctl(descriptor, EPOLL_CTL_ADD, signalled, &event);
+    }
     return ncclSuccess;
 }
 

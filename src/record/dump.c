@@ -1,11 +1,13 @@
 // The state of all records as text: what each rank did last, what it waits for, who is missing.
 // SPDX-License-Identifier: Apache-2.0
+#include "base/file_name.h"
 #include "base/log.h"
-#include "base/wait.h"
+#include "base/params.h"
 #include "record/record_internal.h"
 #include "record/text.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -229,5 +231,38 @@ ncclResult_t tt_record_dump(uint64_t hash, int descriptor)
     }
     ncclResult_t result = write_all(descriptor, text, bytes);
     free(text);
+    return result;
+}
+
+static int lowest_rank(void)
+{
+    int lowest = -1;
+    for (const struct tt_record *r = tt_record_lock()->open; r != NULL; r = r->details->next) {
+        int rank = r->details->owner.rank;
+        lowest = lowest < 0 || rank < lowest ? rank : lowest;
+    }
+    tt_record_unlock();
+    return lowest < 0 ? 0 : lowest;
+}
+
+ncclResult_t tt_record_dump_to(uint64_t hash, int rank, const char *path)
+{
+    char name[1024];
+    const char *pattern = path != NULL ? path : tt_param_text(TT_PARAM_DUMP_FILE);
+    if (pattern[0] == 0) {
+        return tt_record_dump(hash, STDERR_FILENO);
+    }
+    if (!tt_file_name(pattern, rank >= 0 ? rank : lowest_rank(), name, sizeof name)) {
+        return tt_fail(ncclInvalidArgument, "path has %zu characters and more; at most %zu fit",
+                       sizeof name, sizeof name - 1);
+    }
+    int descriptor = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (descriptor < 0) {
+        return tt_fail(ncclSystemError, "cannot write %s: %m", name);
+    }
+    ncclResult_t result = tt_record_dump(hash, descriptor);
+    if (close(descriptor) != 0 && result == ncclSuccess) {
+        result = tt_fail(ncclSystemError, "cannot write %s: %m", name);
+    }
     return result;
 }

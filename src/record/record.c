@@ -1,6 +1,6 @@
 // The lines of the flight recorder: where they lie, who may use them again, how they are read.
 //
-// A tape is a ring of blocks. Whoever writes it asks for the next block every 31 operations; all
+// A tape is a ring of blocks. Whoever writes it asks for the next block every 63 operations; all
 // else happens with the lock of all records held, but for stamps, which need none. Readers take a
 // block as a whole: its number is 0 while it changes hands, and another one afterwards.
 // SPDX-License-Identifier: Apache-2.0
@@ -155,7 +155,7 @@ static void add_block(const struct tt_record_tape *tape, struct tt_record_block 
 {
     struct tt_record_seen seen[TT_RECORD_LINES];
     struct tt_record_details *details = tape->record->details;
-    size_t count = details->waits != NULL ? read_block(tape, block, seen) : 0;
+    size_t count = read_block(tape, block, seen);
     for (size_t i = block->added; i < count; i++) {
         tt_record_add(details, &seen[i]);
     }
@@ -165,10 +165,11 @@ static void add_block(const struct tt_record_tape *tape, struct tt_record_block 
 // Looked at for every operation once: few instructions.
 static bool is_over(const struct tt_record_block *block)
 {
-#pragma GCC unroll 31
+#pragma GCC unroll 63
     for (size_t i = 0; i < TT_RECORD_LINES; i++) {
-        uint64_t called = LOAD(block->line[i].called);
-        if (LOAD(block->line[i].ended) < called && LOAD(block->line[i].failed) < called) {
+        const struct tt_record_line *line = &block->line[i];
+        uint64_t called = tt_record_get(&line->called);
+        if (tt_record_get(&line->ended) < called && tt_record_get(&line->failed) < called) {
             return false;
         }
     }
@@ -190,12 +191,15 @@ static struct tt_record_block *next_block(struct tt_record_tape *tape, struct tt
         details->blocks++;
         return made;
     }
-    add_block(tape, oldest);
+    if (details->waits != NULL) {
+        add_block(tape, oldest);
+    }
     details->lost += LOAD(oldest->first) != 0 ? TT_RECORD_LINES : 0;
     return oldest;
 }
 
-struct tt_record_line *tt_record_turn(struct tt_record_tape *tape)
+struct tt_record_line *tt_record_turn(struct tt_record_tape *tape, const struct tt_op *op,
+                                      cudaStream_t stream)
 {
     pthread_mutex_lock(&mutex);
     struct tt_record_line *line = LOAD(tape->next);
@@ -210,7 +214,7 @@ struct tt_record_line *tt_record_turn(struct tt_record_tape *tape)
         atomic_store_explicit(&block->first, first, memory_order_release);
     }
     pthread_mutex_unlock(&mutex);
-    return line;
+    return tt_record_begin(tape, line, op, stream);
 }
 
 // ---- A record's life ----------------------------------------------------------------------------
@@ -295,7 +299,7 @@ ncclResult_t tt_record_open(const struct tt_record_owner *whose, struct tt_recor
 static void add_rest(struct tt_record *record)
 {
     struct tt_record_tape *tapes[] = {&record->calls, &record->replays};
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 2 && record->details->waits != NULL; i++) {
         struct tt_record_block *ring = block_of(LOAD(tapes[i]->next)), *block = ring;
         do {
             add_block(tapes[i], block);

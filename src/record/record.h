@@ -49,7 +49,7 @@ _Static_assert(sizeof(struct tt_record_line) == 128, "two cache lines");
 
 // Lines are taken block by block; a block is used again once all its operations have ended. Blocks
 // lie at multiples of their size, so that the address of a line tells where its block ends.
-enum { TT_RECORD_BLOCK_BYTES = 4096, TT_RECORD_LINES = 31 };
+enum { TT_RECORD_BLOCK_BYTES = 8192, TT_RECORD_LINES = 63 };
 struct tt_record_block {
     _Alignas(128) _Atomic uint64_t first; // number of line[0]'s operation, from 1; 0: changes hands
     _Atomic(struct tt_record_block *) next; // a ring
@@ -96,20 +96,27 @@ void tt_record_close(struct tt_record *record);
 
 // ---- Stamps: some instructions each -------------------------------------------------------------
 
-// The next block of a tape begins; its first line. Never NULL: without memory the oldest lines are
-// used again.
-struct tt_record_line *tt_record_turn(struct tt_record_tape *tape);
+// tt_record_called where the next block of the tape begins. Never NULL: without memory the oldest
+// lines are used again.
+struct tt_record_line *tt_record_turn(struct tt_record_tape *tape, const struct tt_op *op,
+                                      cudaStream_t stream);
 
 _Static_assert(offsetof(struct tt_op, is_uneven) == offsetof(struct tt_op, function) + 4 &&
                    offsetof(struct tt_op, op) == offsetof(struct tt_op, type) + 4 &&
                    sizeof(struct tt_op) >= offsetof(struct tt_op, function) + 8,
                "lines keep these pairs as one word each");
 
-// A release without what makes it visible to a program's sanitizer (cmake/visible_atomics.h), which
-// would cost as much again: readers and writers are both in this library.
+// Releases and acquires without what makes them visible to a program's sanitizer
+// (cmake/visible_atomics.h), which would cost as much again: readers and writers are both in this
+// library.
 static inline void tt_record_put(_Atomic uint64_t *field, uint64_t value)
 {
     __atomic_store_n((uint64_t *)field, value, __ATOMIC_RELEASE);
+}
+
+static inline uint64_t tt_record_get(const _Atomic uint64_t *field)
+{
+    return __atomic_load_n((const uint64_t *)field, __ATOMIC_ACQUIRE);
 }
 
 static inline void tt_record_put32(_Atomic int32_t *field, int32_t value)
@@ -117,14 +124,10 @@ static inline void tt_record_put32(_Atomic int32_t *field, int32_t value)
     __atomic_store_n((int32_t *)field, value, __ATOMIC_RELEASE);
 }
 
-// op: not needed afterwards.
-static inline struct tt_record_line *tt_record_called(struct tt_record_tape *tape,
-                                                      const struct tt_op *op, cudaStream_t stream)
+static inline struct tt_record_line *tt_record_begin(struct tt_record_tape *tape,
+                                                     struct tt_record_line *line,
+                                                     const struct tt_op *op, cudaStream_t stream)
 {
-    struct tt_record_line *line = atomic_load_explicit(&tape->next, memory_order_relaxed);
-    if (__builtin_expect((uintptr_t)line % TT_RECORD_BLOCK_BYTES == 0, 0)) {
-        line = tt_record_turn(tape);
-    }
     uint64_t head, kind;
     memcpy(&head, (const char *)op + offsetof(struct tt_op, function), sizeof head);
     memcpy(&kind, (const char *)op + offsetof(struct tt_op, type), sizeof kind);
@@ -137,6 +140,17 @@ static inline struct tt_record_line *tt_record_called(struct tt_record_tape *tap
     tt_record_put(&line->called, tt_ticks());
     __atomic_store_n((struct tt_record_line **)&tape->next, line + 1, __ATOMIC_RELEASE);
     return line;
+}
+
+// op: not needed afterwards.
+static inline struct tt_record_line *tt_record_called(struct tt_record_tape *tape,
+                                                      const struct tt_op *op, cudaStream_t stream)
+{
+    struct tt_record_line *line = atomic_load_explicit(&tape->next, memory_order_relaxed);
+    if (__builtin_expect((uintptr_t)line % TT_RECORD_BLOCK_BYTES == 0, 0)) {
+        return tt_record_turn(tape, op, stream);
+    }
+    return tt_record_begin(tape, line, op, stream);
 }
 
 // sequence: the operation's number in the communicator, or among those of its pair; from 1.
@@ -174,5 +188,13 @@ static inline void tt_record_failed(struct tt_record_line *line, ncclResult_t re
 // Writes the state of every record of communicator `hash` (0: of all) to a descriptor, in one
 // piece: last operations, what is waited for, who is missing. Any thread; not in signal handlers.
 ncclResult_t tt_record_dump(uint64_t hash, int descriptor);
+// The same at the end of a file: `path` with %h, %p, and %r for `rank` (-1: the lowest of the
+// process). NULL: of the one that TUTTI_DUMP_FILE names, else to stderr.
+ncclResult_t tt_record_dump_to(uint64_t hash, int rank, const char *path);
+
+// Where TUTTI_DUMP_SIGNAL names a signal: takes it, and returns a descriptor that can be read once
+// it came; -1: there is none. Whoever sees that calls tt_record_signalled, which writes all states.
+int tt_record_signal(void);
+void tt_record_signalled(void);
 
 #endif
