@@ -34,6 +34,9 @@ static const struct row rows[TT_PARAM_COUNT] = {
                                 "network interface for the rendezvous: prefixes, = exact, ^ not"},
     [TT_PARAM_HOSTID] = {"NCCL_HOSTID", true, 0, 0, 0,
                          "names this process's host, to pretend several hosts"},
+    [TT_PARAM_ALGO] = {"NCCL_ALGO", true, 0, 0, 0,
+                       "algorithms that may be used: Ring,Tree or ^NVLS, also by function: "
+                       "Ring;allreduce:Direct"},
     [TT_PARAM_NVLS_ENABLE] = {"NCCL_NVLS_ENABLE", false, 2, 0, 2,
                               "multicast: 0 never, 1 or 2 where the devices have it"},
     [TT_PARAM_WIN_ENABLE] = {"NCCL_WIN_ENABLE", false, 1, 0, 1, "symmetric windows: 0 off"},

@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "comm/local.h"
 #include "exec/executor.h"
+#include "plan/select.h"
 
 #include <cuda_runtime.h>
 #include <stdlib.h>
@@ -99,6 +100,8 @@ static void fail(void *owner, ncclResult_t result, const char *text)
 
 static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
 {
+    struct tt_choice choice;
+    TRY(tt_choice_parse(tt_param_text(TT_PARAM_ALGO), &choice));
     int *process = malloc((size_t)comm->nranks * sizeof *process);
     if (process == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
@@ -118,6 +121,7 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
                            .arena = arena,
                            .fail = fail,
                            .owner = comm,
+                           .choice = &choice,
                            .limit_ns = (uint64_t)tt_param_int(TT_PARAM_TIMEOUT) * 1000000000};
     ncclResult_t result = tt_executor->join(&team, &comm->host);
     free(process);

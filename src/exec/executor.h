@@ -23,7 +23,8 @@ struct tt_symmetric {
 // It keeps what the pointers point to in use until tt_executor's `part` has returned.
 struct tt_arena;
 struct tt_host;
-struct tt_op; // plan/op.h
+struct tt_op;     // plan/op.h
+struct tt_choice; // plan/select.h
 struct tt_team {
     int rank, nranks;                   // in the team
     int device;                         // CUDA's number
@@ -39,7 +40,8 @@ struct tt_team {
     // has ended.
     void (*fail)(void *owner, ncclResult_t result, const char *text);
     void *owner;
-    uint64_t limit_ns; // after which a wait is an error; 0: never
+    const struct tt_choice *choice; // of algorithms; copied; NULL: all
+    uint64_t limit_ns;              // after which a wait is an error; 0: never
 };
 
 struct ncclDevComm;

@@ -318,8 +318,9 @@ static void come_late(int rank, int size)
     if (rank == 0) {
         dup2(saved, 2);
         EXPECT(read(ends[0], text, sizeof text - 1) > 0);
-        EXPECT_CONTAINS(text, "rank 0: tuttiAllReduceRMSNorm #1 on ");
-        EXPECT_CONTAINS(text, ": waiting for 2 of 3 to enter: 1, 2, for 10 s");
+        EXPECT_CONTAINS(text, "rank 0: AllReduceRMSNorm(count 8, float32) #1 on ");
+        EXPECT_CONTAINS(text, ": waiting for 2 of 3 to enter: rank 1 (it has entered none "
+                              "yet), rank 2 (it has entered none yet), for 10 s");
     }
     ncclResult_t state = ncclInternalError;
     EXPECT_OK(ncclCommGetAsyncError(m.comm, &state));

@@ -5,8 +5,9 @@
 #include "exec/cpu/buffers.h"
 #include "exec/cpu/run.h"
 #include "exec/cpu/uneven.h"
-#include "plan/build.h"
+#include "plan/cache.h"
 #include "plan/parts.h"
+#include "plan/select.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -156,22 +157,26 @@ static size_t cache_share(const struct tt_host *host)
     return bytes / 2 / (size_t)host->nranks;
 }
 
-// The plan of the first algorithm that fits.
+// Gets the plan from the host's cache; the one before goes back.
 static ncclResult_t choose_plan(struct tt_host *host, const struct tt_problem *problem,
-                                bool is_reachable, const struct tt_plan **plan_out)
+                                struct tt_means means, const struct tt_plan **plan_out)
 {
-    const char *name = is_reachable ? "direct" : "staged";
-    for (int i = 0; tt_algorithms[i] != NULL; i++) {
-        if (strcmp(tt_algorithms[i]->name, name) == 0 && tt_algorithms[i]->can(problem)) {
-            tt_plan_free(host->plan);
-            host->plan = tt_plan_build(tt_algorithms[i], problem, host->rank);
-            *plan_out = host->plan;
-            return host->plan != NULL
-                       ? ncclSuccess
-                       : tt_fail(ncclSystemError, "rank %d: no memory for a plan", host->rank);
-        }
+    const struct tt_algorithm *algorithm = NULL;
+    TRY(tt_select(&host->choice, problem, means, &algorithm));
+    tt_choose_end(host);
+    host->plan = tt_plan_cache_get(host->plans, algorithm, problem, host->rank);
+    *plan_out = host->plan;
+    return host->plan != NULL
+               ? ncclSuccess
+               : tt_fail(ncclSystemError, "rank %d: no memory for a plan", host->rank);
+}
+
+void tt_choose_end(struct tt_host *host)
+{
+    if (host->plan != NULL) {
+        tt_plan_cache_put(host->plans, host->plan);
+        host->plan = NULL;
     }
-    return tt_fail(ncclInvalidUsage, "rank %d: no algorithm can do this", host->rank);
 }
 
 ncclResult_t tt_choose(struct tt_host *host, const struct tt_op *op,
@@ -180,7 +185,8 @@ ncclResult_t tt_choose(struct tt_host *host, const struct tt_op *op,
     struct tt_problem problem;
     TRY(make_problem(host, op, &problem));
     const struct tt_plan *plan = NULL;
-    TRY(choose_plan(host, &problem, is_all_reachable(host, &problem), &plan));
+    struct tt_means means = {.is_mapped = is_all_reachable(host, &problem)};
+    TRY(choose_plan(host, &problem, means, &plan));
     TRY(find_buffers(host, &problem, plan));
     size_t output = tt_problem_recv_count(&problem, host->rank) * problem.element;
     // In place the lines are in the cache already, and there they are best written.

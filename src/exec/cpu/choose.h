@@ -11,8 +11,10 @@ uint64_t tt_choose_tell(struct tt_host *host, const void *address, size_t bytes)
 // Lanes that every rank can use.
 int tt_choose_lanes(struct tt_host *host);
 // Chooses the plan of the running operation and fills the buffers of host->run. The plan stays
-// until the next call. Errors have been told by tt_fail.
+// until tt_choose_end or the next call. Errors have been told by tt_fail.
 ncclResult_t tt_choose(struct tt_host *host, const struct tt_op *op,
                        const struct tt_plan **plan_out);
+// The plan goes back to where plans are kept.
+void tt_choose_end(struct tt_host *host);
 
 #endif

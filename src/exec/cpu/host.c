@@ -5,9 +5,10 @@
 #include "base/log.h"
 #include "base/wait.h"
 #include "exec/cpu/buffers.h"
+#include "exec/cpu/choose.h"
 #include "exec/cpu/run.h"
 #include "exec/cpu/uneven.h"
-#include "plan/build.h"
+#include "plan/cache.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,6 +24,8 @@ static const uint64_t drain_ns = UINT64_C(10000000000);
 static const uint64_t text_ns = 1000000;
 // Looks between two looks at the clock. Between two looks a worker may sleep a millisecond or more.
 enum { LOOKS_PER_CLOCK = 64 };
+// Of plans that are kept for operations that come again.
+enum { PLAN_BYTES = 4 << 20 };
 
 // ---- Life ---------------------------------------------------------------------------------------
 
@@ -34,11 +37,14 @@ ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
         memset(host, 0, sizeof *host);
         host->buffers = tt_buffers_new(team->nranks);
         host->run = tt_run_new(team->nranks);
+        host->plans = tt_plan_cache_create(PLAN_BYTES);
     }
-    if (host == NULL || process == NULL || host->buffers == NULL || host->run == NULL) {
+    if (host == NULL || process == NULL || host->buffers == NULL || host->run == NULL ||
+        host->plans == NULL) {
         if (host != NULL) {
             tt_buffers_free(host->buffers);
             tt_run_free(host->run);
+            tt_plan_cache_destroy(host->plans);
         }
         free(host);
         free(process);
@@ -52,6 +58,11 @@ ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
     host->nranks = team->nranks;
     host->arena = team->arena;
     host->limit_ns = team->limit_ns;
+    if (team->choice != NULL) {
+        host->choice = *team->choice;
+    } else {
+        (void)tt_choice_parse("", &host->choice);
+    }
     host->references = 1;
     tt_arena_hold(host->arena);
     struct tt_own *own = tt_arena_own(host->arena, host->rank);
@@ -73,7 +84,8 @@ void tt_host_release(struct tt_host *host)
     tt_run_free(host->run);
     tt_buffers_free(host->buffers);
     tt_uneven_free(host->uneven);
-    tt_plan_free(host->plan);
+    tt_choose_end(host);
+    tt_plan_cache_destroy(host->plans);
     tt_arena_release(host->arena);
     free((int *)host->team.process);
     free(host);

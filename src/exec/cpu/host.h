@@ -13,12 +13,14 @@
 
 #include "exec/cpu/arena.h"
 #include "exec/executor.h"
+#include "plan/select.h"
 
 enum tt_progress { TT_DONE, TT_WAITING, TT_FAILED }; // failed: the communicator is, see async_error
 
 struct tt_buffers;       // buffers.h: other processes' memory, and what they know of ours
 struct tt_run;           // run.h: the running plan
 struct tt_uneven_tables; // uneven.h
+struct tt_plan_cache;
 
 // How long something has been waited for.
 struct tt_watch {
@@ -30,9 +32,10 @@ struct tt_host {
     struct tt_team team; // as it was joined
     int rank, nranks;
     struct tt_arena *arena;
-    uint64_t limit_ns;   // after which a wait is an error; 0: never
-    int lanes;           // that a rank can use; equal on all ranks; 0: not known yet
-    bool is_one_process; // all ranks are; known with `lanes`
+    struct tt_choice choice; // of algorithms
+    uint64_t limit_ns;       // after which a wait is an error; 0: never
+    int lanes;               // that a rank can use; equal on all ranks; 0: not known yet
+    bool is_one_process;     // all ranks are; known with `lanes`
     _Atomic int references;
     // The communicator has ended: nothing begins any more. Set before `inside` is looked at.
     _Atomic bool closed;
@@ -55,7 +58,8 @@ struct tt_host {
     struct tt_watch watch;
     struct tt_buffers *buffers;
     struct tt_run *run;
-    const struct tt_plan *plan;      // of the last operation
+    const struct tt_plan *plan; // of the last operation, from `plans`
+    struct tt_plan_cache *plans;
     struct tt_uneven_tables *uneven; // NULL until there is an uneven operation
 };
 
