@@ -10,6 +10,7 @@
 #include "comm/operators.h"
 #include "exec/executor.h"
 #include "plan/op.h"
+#include "window/window.h"
 
 #include <stdint.h>
 
@@ -30,6 +31,7 @@ struct call {
 // What the group keeps until its end.
 struct launch {
     struct tt_op op;
+    struct tt_multicast multicast;
     cudaStream_t stream;
 };
 
@@ -85,6 +87,44 @@ static ncclResult_t make_op(const struct call *call, struct tt_op *op)
     return ncclSuccess;
 }
 
+// The multicast address of a buffer that the switch reaches on every rank; NULL: it does not.
+// *where tells its place from others.
+static char *find_multicast(const struct ncclComm *comm, const void *buffer, size_t bytes,
+                            uint64_t *where)
+{
+    size_t offset = 0;
+    const struct tt_window *window = tt_window_find(comm, buffer, bytes, &offset);
+    if (window == NULL || window->multimem_base == NULL) {
+        return NULL;
+    }
+    *where = (*where * 31 + (uint64_t)window->number + 1) * UINT64_C(0x9e3779b97f4a7c15) + offset;
+    return window->multimem_base + offset;
+}
+
+// Fills what the switch would load from, or store to; nothing where it does not reach all of that.
+static void set_multicast(const struct ncclComm *comm, struct launch *launch)
+{
+    const struct tt_op *op = &launch->op;
+    struct tt_multicast found = {.where = 1};
+    bool loads = tt_op_reduces(op->function);
+    bool stores = op->function == TT_ALL_REDUCE || op->function == TT_BROADCAST ||
+                  op->function == TT_ALL_GATHER;
+    if (comm->windows == NULL || comm->lsa_size != comm->nranks || !(loads || stores)) {
+        return;
+    }
+    if (loads) {
+        size_t bytes = tt_op_send_bytes(op, comm->rank, comm->nranks);
+        found.send = find_multicast(comm, op->send, bytes, &found.where);
+    }
+    if (stores) {
+        size_t bytes = tt_op_recv_bytes(op, comm->rank, comm->nranks);
+        found.recv = find_multicast(comm, op->recv, bytes, &found.where);
+    }
+    if ((found.send != NULL || !loads) && (found.recv != NULL || !stores) && found.where != 0) {
+        launch->multicast = found;
+    }
+}
+
 static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
 {
     const struct launch *launch = argument;
@@ -93,7 +133,7 @@ static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
                        "not implemented yet: rank %d: %s on real GPUs, or among several machines",
                        comm->rank, tt_function_name(launch->op.function));
     }
-    return tt_executor->collective(comm->host, &launch->op, launch->stream);
+    return tt_executor->collective(comm->host, &launch->op, &launch->multicast, launch->stream);
 }
 
 static ncclResult_t prepare(const struct call *call, struct launch *launch)
@@ -103,6 +143,7 @@ static ncclResult_t prepare(const struct call *call, struct launch *launch)
         return ncclSuccess;
     }
     TRY(make_op(call, &launch->op));
+    set_multicast(call->comm, launch);
     return tt_check_stream(call->comm, call->name, call->stream);
 }
 

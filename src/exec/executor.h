@@ -32,6 +32,7 @@ struct tt_team {
     const _Atomic uint32_t *abort_flag; // not 0: waits end and the operation with them
     _Atomic int *async_error; // ncclResult_t; the first error found while running is left here
     const char *comm_name;    // for messages
+    uint64_t comm_hash;       // identifies the communicator, equal on all its ranks
     // [nranks] 1: the rank has left the communicator and enters nothing any more (acquire). NULL:
     // nobody knows.
     const _Atomic unsigned char *has_left;
@@ -66,6 +67,13 @@ struct tt_rmsnorm {
     ncclDataType_t data_type; // ncclFloat32, ncclFloat16, ncclBfloat16
 };
 
+// Where the switch reaches the buffers of a collective on all ranks: multicast addresses. Those
+// that the switch loads from (`send`) or stores to (`recv`) by the operation's function.
+struct tt_multicast {
+    char *send, *recv;
+    uint64_t where; // the same on ranks whose buffers are the same memory; 0: there is none
+};
+
 struct tt_executor {
     const char *name;
 
@@ -84,7 +92,8 @@ struct tt_executor {
 
     // ---- Operations: enqueued on `stream`, before they have run. Stream-ordered on every rank.
     // A checked collective with something to do. Its arrays are copied.
-    ncclResult_t (*collective)(struct tt_host *host, const struct tt_op *op, cudaStream_t stream);
+    ncclResult_t (*collective)(struct tt_host *host, const struct tt_op *op,
+                               const struct tt_multicast *multicast, cudaStream_t stream);
     ncclResult_t (*all_reduce_rmsnorm)(const struct tt_rmsnorm *operation, cudaStream_t stream);
 };
 

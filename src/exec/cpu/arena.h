@@ -91,6 +91,7 @@ struct tt_own {
     // Operations entered, and those whose memory this rank does not touch any more (release).
     _Alignas(64) _Atomic uint64_t entered;
     struct tt_call call; // of the operation entered last, for reports
+    uint64_t multicast;  // tt_multicast.where of the running operation; before it enters
     _Alignas(64) _Atomic uint64_t left;
     _Alignas(64) _Atomic uint32_t workers; // threads that can run its lanes; before it is ready
     // Changes when a segment is made known or withdrawn (release).

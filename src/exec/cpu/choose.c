@@ -88,6 +88,16 @@ static bool is_all_reachable(const struct tt_host *host, const struct tt_problem
     return true;
 }
 
+// Whether the switch reaches all ranks' buffers, at the same place of the same window.
+static bool has_multicast(const struct tt_host *host)
+{
+    uint64_t where = tt_arena_own(host->arena, 0)->multicast;
+    for (int rank = 1; rank < host->nranks && where != 0; rank++) {
+        where = tt_arena_own(host->arena, rank)->multicast == where ? where : 0;
+    }
+    return where != 0;
+}
+
 // ---- Buffers ------------------------------------------------------------------------------------
 
 enum { NEEDS_SEND = 1 << TT_BUFFER_SEND, NEEDS_RECV = 1 << TT_BUFFER_RECV };
@@ -128,7 +138,7 @@ static ncclResult_t find_buffers(struct tt_host *host, const struct tt_problem *
         unsigned bit = 1u << plan->place[i].buffer;
         if (plan->place[i].rank >= 0) {
             run->needs[plan->place[i].rank] |= (unsigned char)bit;
-        } else {
+        } else if (plan->place[i].rank == TT_EVERY) {
             every |= bit;
         }
     }
@@ -185,7 +195,8 @@ ncclResult_t tt_choose(struct tt_host *host, const struct tt_op *op,
     struct tt_problem problem;
     TRY(make_problem(host, op, &problem));
     const struct tt_plan *plan = NULL;
-    struct tt_means means = {.is_mapped = is_all_reachable(host, &problem)};
+    struct tt_means means = {.has_multicast = has_multicast(host),
+                             .is_mapped = is_all_reachable(host, &problem)};
     TRY(choose_plan(host, &problem, means, &plan));
     TRY(find_buffers(host, &problem, plan));
     size_t output = tt_problem_recv_count(&problem, host->rank) * problem.element;

@@ -23,6 +23,7 @@ enum { NEW, ENTERED, RUNNING, LEAVING, OVER }; // struct collective's phase
 struct collective {
     struct tt_task task; // first
     struct tt_op op;     // its arrays: `counts`
+    struct tt_multicast multicast;
     bool is_payload;
     _Atomic uint32_t phase;      // written by part 0 (release), read by the others
     _Atomic uint32_t parts_done; // parts whose lanes are over (release)
@@ -134,6 +135,7 @@ static void enter(struct tt_host *host, struct collective *collective)
                                           .send_shared = tt_choose_tell(host, op->send, send),
                                           .recv_shared = tt_choose_tell(host, op->recv, recv)};
     }
+    tt_arena_own(host->arena, host->rank)->multicast = collective->multicast.where;
     tt_host_enter(host, &entry, tt_op_signature(op));
 }
 
@@ -147,6 +149,8 @@ static bool prepare(struct tt_host *host, struct collective *collective)
     run->type = op->type;
     run->op = op->op;
     run->is_scaled = op->op == TT_REDUCE_SCALED_SUM;
+    run->switch_send = collective->multicast.send;
+    run->switch_recv = collective->multicast.recv;
     for (int rank = 0; run->is_scaled && rank < host->nranks; rank++) {
         run->scale[rank] = tt_host_entry(host, rank)->scale;
     }
@@ -252,7 +256,8 @@ static unsigned parts_for(struct tt_host *host, size_t bytes)
     return lanes > 0 ? (unsigned)lanes : 1;
 }
 
-ncclResult_t tt_collective_launch(struct tt_host *host, const struct tt_op *op, cudaStream_t stream)
+ncclResult_t tt_collective_launch(struct tt_host *host, const struct tt_op *op,
+                                  const struct tt_multicast *multicast, cudaStream_t stream)
 {
     size_t send = tt_op_send_bytes(op, host->rank, host->nranks);
     size_t recv = tt_op_recv_bytes(op, host->rank, host->nranks);
@@ -261,8 +266,10 @@ ncclResult_t tt_collective_launch(struct tt_host *host, const struct tt_op *op, 
                                        .name = tt_function_name(op->function),
                                        .step = step,
                                        .parts = parts_for(host, most),
-                                       .is_short = most <= SHORT_BYTES},
+                                       .is_short = most <= SHORT_BYTES,
+                                       .op_offset = offsetof(struct collective, op)},
                               .op = *op,
+                              .multicast = *multicast,
                               .is_payload = tt_payload_fits(op, host->nranks)};
     if (!op->is_uneven) {
         return tt_task_launch(&even.task, sizeof even, stream);

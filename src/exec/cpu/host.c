@@ -29,6 +29,30 @@ enum { PLAN_BYTES = 4 << 20 };
 
 // ---- Life ---------------------------------------------------------------------------------------
 
+static bool has_entered(const void *team, int rank, uint64_t sequence)
+{
+    const struct tt_host *host = team;
+    return atomic_load_explicit(&tt_arena_own(host->arena, rank)->entered, memory_order_acquire) >=
+           sequence;
+}
+
+static void describe_last(const void *team, int rank, char *text, size_t bytes)
+{
+    tt_host_describe_last(team, rank, text, bytes);
+}
+
+static ncclResult_t open_record(struct tt_host *host)
+{
+    const struct tt_team *team = &host->team;
+    struct tt_record_owner owner = {.name = team->comm_name == NULL ? "?" : team->comm_name,
+                                    .hash = team->comm_hash,
+                                    .rank = host->rank,
+                                    .nranks = host->nranks,
+                                    .device = team->device,
+                                    .team = {host, has_entered, describe_last}};
+    return tt_record_open(&owner, &host->record);
+}
+
 ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
 {
     struct tt_host *host = aligned_alloc(_Alignof(struct tt_host), sizeof *host);
@@ -67,6 +91,11 @@ ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
     tt_arena_hold(host->arena);
     struct tt_own *own = tt_arena_own(host->arena, host->rank);
     atomic_store_explicit(&own->workers, (uint32_t)vgpuWorkerCount(), memory_order_release);
+    ncclResult_t result = open_record(host);
+    if (result != ncclSuccess) {
+        tt_host_release(host);
+        return result;
+    }
     *host_out = host;
     return ncclSuccess;
 }
@@ -81,6 +110,7 @@ void tt_host_release(struct tt_host *host)
     if (host == NULL || atomic_fetch_sub(&host->references, 1) > 1) {
         return;
     }
+    tt_record_close(host->record);
     tt_run_free(host->run);
     tt_buffers_free(host->buffers);
     tt_uneven_free(host->uneven);

@@ -14,6 +14,7 @@
 #include "exec/cpu/arena.h"
 #include "exec/executor.h"
 #include "plan/select.h"
+#include "record/record.h"
 
 enum tt_progress { TT_DONE, TT_WAITING, TT_FAILED }; // failed: the communicator is, see async_error
 
@@ -52,9 +53,13 @@ struct tt_host {
     cudaStream_t capture_stream;
     cudaEvent_t captured;
 
+    struct tt_record *record; // the flight recorder's
+
     // Of whoever has the turn.
-    uint64_t sequence; // the last operation that was entered
-    int met, gone;     // ranks that were seen to enter it, to leave it: all below these
+    struct tt_record_line *line; // the running operation's in it
+    uint64_t sequence;           // the last operation that was entered
+    int met, gone;               // ranks that were seen to enter it, to leave it: all below these
+    int late;                    // the rank that this one waited for last to enter it; -1: for none
     struct tt_watch watch;
     struct tt_buffers *buffers;
     struct tt_run *run;

@@ -138,6 +138,7 @@ static enum tt_progress await_step(struct tt_host *host, const struct step *step
         return TT_DONE;
     }
     int rank = *first;
+    host->late = step == &enter_step ? rank : host->late;
     if (tt_host_has_left(host, rank) && !step->has_come(host, rank)) {
         char own[200];
         describe_own(host, own, sizeof own);
@@ -158,6 +159,7 @@ void tt_host_enter(struct tt_host *host, const struct tt_entry *entry, uint64_t 
     struct tt_entry *mine = tt_arena_entry(host->arena, host->rank, sequence);
     struct tt_own *own = tt_arena_own(host->arena, host->rank);
     host->met = host->gone = 0;
+    host->late = -1;
     host->watch = (struct tt_watch){0};
     mine->call = entry->call;
     memcpy(mine->payload, entry->payload, sizeof mine->payload);
@@ -165,6 +167,7 @@ void tt_host_enter(struct tt_host *host, const struct tt_entry *entry, uint64_t 
     // R1: what this rank wrote before (its input, its entry) is visible to who reads the word.
     atomic_store_explicit(&mine->word, word_of(sequence, signature), memory_order_release);
     atomic_store_explicit(&own->entered, sequence, memory_order_release);
+    tt_record_entered(host->line, sequence);
 }
 
 // Another rank's call is not this one's.
@@ -208,6 +211,9 @@ enum tt_progress tt_host_meet(struct tt_host *host)
     enum tt_progress progress = await_step(host, &enter_step, &host->met);
     if (progress == TT_DONE) {
         host->watch = (struct tt_watch){0};
+        if (host->late >= 0) {
+            tt_record_ready(host->line, host->late);
+        }
         return agree(host) ? TT_DONE : TT_FAILED;
     }
     return progress;

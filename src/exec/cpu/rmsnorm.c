@@ -23,6 +23,7 @@ enum { NEW, ENTERED, RUNNING, LEAVING, OVER }; // of job.phase
 // What the blocks of a rank share; copied at launch.
 struct job {
     struct tt_task task; // first
+    struct tt_op op;     // what the flight recorder says of it
     struct tt_rmsnorm operation;
     size_t rows_per_turn;        // that a block takes at once
     bool stream;                 // the output is larger than the caches
@@ -258,7 +259,11 @@ static ncclResult_t enqueue(const struct tt_rmsnorm *operation, cudaStream_t str
         .task = {.host = operation->host,
                  .name = function_name,
                  .step = step,
-                 .parts = (unsigned)blocks},
+                 .parts = (unsigned)blocks,
+                 .op_offset = offsetof(struct job, op)},
+        .op = {.function = TT_FUSED_RMSNORM,
+               .count = operation->tokens,
+               .type = operation->data_type},
         .operation = *operation,
         .rows_per_turn = rows > 0 ? rows : 1,
         // In place the lines are in the cache already, and there they are best written.

@@ -21,6 +21,25 @@ static const uint64_t stay_ns = 20000;
 static const uint64_t stay_crowded_ns = 60000;
 enum { LOOKS_PER_CLOCK = 32, LOOKS_PER_YIELD = 4 };
 
+// ---- Recording ----------------------------------------------------------------------------------
+
+static struct tt_record_line *record_call(const struct tt_task *task, struct tt_record_tape *tape,
+                                          cudaStream_t stream)
+{
+    return task->op_offset == 0
+               ? tape->record->nowhere
+               : tt_record_called(
+                     tape, (const struct tt_op *)((const char *)task + task->op_offset), stream);
+}
+
+static void record_failure(const struct tt_task *task)
+{
+    if (task->line != NULL) {
+        int error = atomic_load_explicit(task->host->team.async_error, memory_order_relaxed);
+        tt_record_failed(task->line, (ncclResult_t)error);
+    }
+}
+
 // ---- Stepping -----------------------------------------------------------------------------------
 
 static enum tt_progress begin(struct tt_task *task)
@@ -32,10 +51,17 @@ static enum tt_progress begin(struct tt_task *task)
     }
     enum tt_progress progress = tt_host_begin(task->host, task->turn);
     if (progress == TT_DONE) {
+        if (task->line == NULL) { // of a graph
+            task->line = record_call(task, &task->host->record->replays, NULL);
+        }
+        task->host->line = task->line;
         tt_buffers_begin(task->host->buffers);
         atomic_store_explicit(&task->parts_left, task->parts, memory_order_relaxed);
-    } else if (progress == TT_FAILED && task->holds_host) {
-        tt_host_release(task->host);
+    } else if (progress == TT_FAILED) {
+        record_failure(task);
+        if (task->holds_host) {
+            tt_host_release(task->host);
+        }
     }
     atomic_store_explicit(&task->state,
                           progress == TT_DONE     ? BEGUN
@@ -46,9 +72,13 @@ static enum tt_progress begin(struct tt_task *task)
 }
 
 // A part is over.
-static void end_part(struct tt_task *task)
+static void end_part(struct tt_task *task, enum tt_progress progress)
 {
+    if (progress == TT_FAILED) {
+        record_failure(task);
+    }
     if (atomic_fetch_sub_explicit(&task->parts_left, 1, memory_order_acq_rel) == 1) {
+        tt_record_ended(task->line);
         tt_host_end(task->host, task->turn);
         if (task->holds_host) {
             tt_host_release(task->host);
@@ -67,7 +97,7 @@ static enum tt_progress step(struct tt_task *task, unsigned part)
     }
     enum tt_progress progress = task->step(task, part);
     if (progress != TT_WAITING) {
-        end_part(task);
+        end_part(task, progress);
     }
     return progress;
 }
@@ -164,8 +194,10 @@ static ncclResult_t hand_over(struct tt_task *task, size_t bytes, cudaStream_t s
     if (atomic_load_explicit(&task->state, memory_order_relaxed) == BEGUN) {
         // The others may have seen it enter: they must not wait for it.
         (void)tt_host_fail_again(task->host, result);
+        record_failure(task);
         tt_host_end(task->host, task->turn);
     } else {
+        tt_record_failed(task->line, result);
         tt_host_uncall(task->host);
     }
     return result;
@@ -178,6 +210,7 @@ ncclResult_t tt_task_launch(struct tt_task *task, size_t bytes, cudaStream_t str
     if (task->is_short && task->parts == 1 && !vgpu_counting && !vgpu_checking &&
         tt_host_is_idle(host) && vgpuStreamIsIdle(stream) != 0) {
         task->turn = tt_host_call(host);
+        task->line = record_call(task, &host->record->calls, stream);
         return run_here(task) ? ncclSuccess : hand_over(task, bytes, stream);
     }
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -186,5 +219,6 @@ ncclResult_t tt_task_launch(struct tt_task *task, size_t bytes, cudaStream_t str
         return capture(task, bytes, stream);
     }
     task->turn = tt_host_call(host);
+    task->line = record_call(task, &host->record->calls, stream);
     return hand_over(task, bytes, stream);
 }

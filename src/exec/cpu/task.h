@@ -16,11 +16,14 @@ struct tt_task {
     // well, because the communicator has failed.
     enum tt_progress (*step)(struct tt_task *task, unsigned part);
     unsigned parts;
-    bool is_short; // the caller's thread may begin it
+    bool is_short;    // the caller's thread may begin it
+    size_t op_offset; // where in the structure its operation is, a struct tt_op, for the flight
+                      // recorder; 0: it has none
 
     // task.c's.
     uint64_t turn;
-    bool holds_host; // it has a reference of its own
+    struct tt_record_line *line; // of this run; NULL: there is none yet
+    bool holds_host;             // it has a reference of its own
     _Atomic uint32_t state;
     _Atomic uint32_t parts_left;
 };
