@@ -9,7 +9,8 @@
 
 // Hashes of whole results are compared between ranks, and with those of the same calls under other
 // settings, which the parent carries in the environment.
-static uint64_t run_all(struct member *m, struct area *area)
+// in_window: as the switch needs them, buffers begin at the same place on all ranks.
+static uint64_t run_all(struct member *m, struct area *area, bool in_window)
 {
     static const size_t counts[] = {1, 2, 9, 255, 4099, 20011};
     static const ncclDataType_t types[] = {ncclFloat32, ncclFloat16, ncclBfloat16, ncclFloat8e5m2,
@@ -21,7 +22,7 @@ static uint64_t run_all(struct member *m, struct area *area)
             struct form form = {.type = types[t],
                                 .op = i % 2 == 0 ? ncclSum : ncclAvg,
                                 .count = counts[i],
-                                .send_shift = (size_t)(t + m->rank) % 4,
+                                .send_shift = (size_t)(t + (in_window ? 0 : m->rank)) % 4,
                                 .recv_shift = (size_t)i,
                                 .seed = (unsigned)(t * 8 + i)};
             size_t bytes = form.count * bytes_of_type(form.type);
@@ -44,39 +45,51 @@ static uint64_t run_all(struct member *m, struct area *area)
     return hash;
 }
 
-static void agree(int rank, int size)
+static void agree_in(struct member *m, struct area *area, bool in_window)
 {
-    struct member m;
-    struct area area;
-    uint64_t hashes[64];
-    if (!join_with_area(&m, &area, rank, size, 4 << 20)) {
-        return;
-    }
-    uint64_t hash = run_all(&m, &area);
+    uint64_t hash = run_all(m, area, in_window), hashes[64];
     ranks_gather(&hash, hashes, sizeof hash);
-    for (int r = 0; r < size; r++) {
+    for (int r = 0; r < m->size; r++) {
         EXPECT(hashes[r] == hash);
     }
     const char *earlier = getenv("TUTTI_TEST_HASH");
     EXPECT(earlier == NULL || strtoull(earlier, NULL, 16) == hash);
-    static uint64_t of_threads; // of the run before, in this process
-    if (rank == 0) {
+    if (m->rank == 0) {
         char text[32];
-        of_threads = hash;
-        (void)snprintf(text, sizeof text, "%llx", (unsigned long long)of_threads);
+        (void)snprintf(text, sizeof text, "%llx", (unsigned long long)hash);
         (void)setenv("TUTTI_TEST_HASH", text, 1);
     }
-    leave_with_area(&m, &area);
+}
+
+static void agree(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    if (join_with_area(&m, &area, rank, size, 4 << 20)) {
+        agree_in(&m, &area, false);
+        leave_with_area(&m, &area);
+    }
+}
+
+static void agree_in_window(int rank, int size)
+{
+    struct member m;
+    if (member_join(&m, rank, size) && member_open_window(&m, 4 << 20)) {
+        struct area area = {m.memory, 4 << 20};
+        agree_in(&m, &area, true);
+        ranks_barrier();
+        member_leave(&m);
+    }
 }
 
 // With one more setting, as threads (whose hash all others must have) and as processes.
-static void agree_with(const char *name, const char *value)
+static void agree_with(rank_function how, const char *name, const char *value)
 {
     int before = expect_failures();
     if (name != NULL) {
         (void)setenv(name, value, 1);
     }
-    run_processes(4, agree, 60);
+    run_processes(4, how, 60);
     if (name != NULL) {
         (void)unsetenv(name);
     }
@@ -90,14 +103,48 @@ static void settings(void)
     (void)unsetenv("TUTTI_TEST_HASH");
     run_thread_ranks(4, agree, 60);
     EXPECT(getenv("TUTTI_TEST_HASH") != NULL);
-    agree_with(NULL, NULL);
-    agree_with("VGPU_WORKERS", "1");
-    agree_with("VGPU_WORKERS", "5");
-    agree_with("NCCL_NVLS_ENABLE", "0");
-    agree_with("NCCL_ALGO", "NVLS");
-    agree_with("NCCL_ALGO", "Ring");
-    agree_with("VGPU_MACHINE", "pcie-4");
-    agree_with("TUTTI_FAKE_HOSTS", "1,3");
+    agree_with(agree, NULL, NULL);
+    agree_with(agree, "VGPU_WORKERS", "1");
+    agree_with(agree, "VGPU_WORKERS", "5");
+    agree_with(agree, "NCCL_NVLS_ENABLE", "0");
+    agree_with(agree, "NCCL_ALGO", "Ring");
+    agree_with(agree, "VGPU_MACHINE", "pcie-4");
+    agree_with(agree, "TUTTI_FAKE_HOSTS", "1,3");
+}
+
+// Trees, which are for broadcasts alone.
+static void broadcast_by_tree(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    if (!join_with_area(&m, &area, rank, size, 1 << 20)) {
+        return;
+    }
+    for (int root = 0; root < size; root++) {
+        struct form form = {.function = root % 2 == 0 ? BROADCAST : BCAST,
+                            .type = ncclInt32,
+                            .count = 1 + 40001 / (size_t)(root + 1),
+                            .root = root};
+        check_form(&m, &area, &form);
+    }
+    leave_with_area(&m, &area);
+}
+
+static void trees(void)
+{
+    (void)setenv("NCCL_ALGO", "Tree", 1);
+    run_processes(7, broadcast_by_tree, 60);
+    (void)unsetenv("NCCL_ALGO");
+}
+
+// The emulated switch adds in rank order.
+static void in_the_switch(void)
+{
+    (void)unsetenv("TUTTI_TEST_HASH");
+    run_thread_ranks(4, agree, 60);
+    agree_with(agree_in_window, "NCCL_NVLS_ENABLE", "0");
+    agree_with(agree_in_window, "NCCL_NVLS_ENABLE", "1");
+    agree_with(agree_in_window, "NCCL_ALGO", "NVLS");
 }
 
 // C21: half sums of 32 ranks on two hosts (nccl#434).
@@ -221,6 +268,8 @@ static void rows(void)
 int main(void)
 {
     RUN(settings);
+    RUN(trees);
+    RUN(in_the_switch);
     RUN(many_half_sums);
     RUN(vectors_apart);
     RUN(rows);

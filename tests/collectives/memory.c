@@ -103,8 +103,10 @@ static bool check_kinds(struct member *m, enum kind send, enum kind recv)
         fprintf(stderr, "  (rank %d: sent from kind %d, received in kind %d)\n", m->rank, (int)send,
                 (int)recv);
     }
+    ranks_barrier(); // freeing pinned memory waits for all devices: nobody may be in an operation
     free_kind(send, &from);
     free_kind(recv, &to);
+    ranks_barrier();
     return good;
 }
 
