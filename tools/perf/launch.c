@@ -35,14 +35,14 @@ static pid_t start(int index, int fd, char **arguments, size_t count)
     return pid;
 }
 
-// What an ended process says about the run.
-static void judge(struct perf_team *team, int index, int status)
+// What an ended process says about the run. is_killed: by end_all, perhaps.
+static void judge(struct perf_team *team, int index, int status, bool is_killed)
 {
     if (WIFEXITED(status)) {
         if (WEXITSTATUS(status) != PERF_OK) {
             perf_fail(team, WEXITSTATUS(status));
         }
-    } else if (atomic_load(&team->status) == PERF_OK) {
+    } else if (!is_killed) {
         (void)fprintf(stderr, "tutti-perf: process %d ended by signal %d (%s)\n", index,
                       WTERMSIG(status), strsignal(WTERMSIG(status)));
         perf_fail(team, PERF_INTERNAL);
@@ -62,19 +62,21 @@ static void end_all(const pid_t *pids, int n)
 static void wait_for_all(struct perf_team *team, pid_t *pids, int n)
 {
     double failed_at = 0;
+    bool is_killed = false;
     for (int left = n; left > 0;) {
         for (int i = 0; i < n; i++) {
             int status;
             if (pids[i] > 0 && waitpid(pids[i], &status, WNOHANG) == pids[i]) {
                 pids[i] = 0;
                 left--;
-                judge(team, i, status);
+                judge(team, i, status, is_killed);
             }
         }
         if (atomic_load(&team->status) != PERF_OK && failed_at == 0) {
             failed_at = perf_now();
         }
         if (failed_at != 0 && perf_now() - failed_at > GRACE_S) {
+            is_killed = true;
             end_all(pids, n);
         }
         if (left > 0) {

@@ -27,6 +27,25 @@ static void *work(void *argument)
     return NULL;
 }
 
+static bool check_library(struct perf_team *team, const struct perf_operation *operation)
+{
+    const char *missing;
+    if (perf_library_has(operation, &missing)) {
+        return true;
+    }
+    if (perf_fail(team, PERF_NOT_THERE)) {
+        int version = 0;
+        (void)ncclGetVersion(&version);
+        (void)fprintf(stderr, "tutti-perf: %s: the library that is loaded, %s %d, has no %s%s\n",
+                      operation->name, perf_library_is_tutti() ? "tutti as NCCL" : "NCCL", version,
+                      missing,
+                      strncmp(missing, "tutti", 5) == 0 && !perf_library_is_tutti()
+                          ? "; it is one of tutti's own functions"
+                          : "");
+    }
+    return false;
+}
+
 // Makes the unique id in the first process, or waits for it.
 static bool share_id(struct perf_team *team, int process)
 {
@@ -112,7 +131,7 @@ static int run_process(const struct perf_options *options, struct perf_team *tea
     if (pthread_create(&watcher, NULL, watch, team) == 0) {
         pthread_detach(watcher);
     }
-    if (share_id(team, process)) {
+    if (check_library(team, options->operation) && share_id(team, process)) {
         run_workers(workers, options, process);
     }
     free(workers);

@@ -134,7 +134,7 @@ bool perf_repeat(struct perf_run *run, const struct perf_case *what, int times)
 
 // ---- Graphs -------------------------------------------------------------------------------------
 
-// A graph on each rank of this worker, of `times` iterations.
+// A graph on each rank of this worker, of `times` iterations; 0: of one call.
 static bool capture(struct perf_run *run, const struct perf_case *what, int times,
                     cudaGraphExec_t *graphs)
 {
@@ -145,6 +145,9 @@ static bool capture(struct perf_run *run, const struct perf_case *what, int time
                                  cudaStreamBeginCapture(run->ranks[g].stream,
                                                         cudaStreamCaptureModeThreadLocal),
                                  "cudaStreamBeginCapture");
+    }
+    if (times == 0 && good) {
+        good = start(run, what, 0);
     }
     for (int i = 0; i < times && good; i++) {
         good = start_aggregated(run, what, i);
@@ -329,7 +332,7 @@ static bool check_once(struct perf_run *run, const struct perf_case *what, doubl
         if (graphs == NULL) {
             return perf_stop(run, PERF_INTERNAL, "no memory");
         }
-        good = capture(run, what, 1, graphs) && launch(run, graphs, 1) && wait_for_streams(run);
+        good = capture(run, what, 0, graphs) && launch(run, graphs, 1) && wait_for_streams(run);
         free_graphs(run, graphs);
     } else {
         good = start(run, what, 0) && wait_for_streams(run);

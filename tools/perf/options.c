@@ -36,8 +36,8 @@ const struct perf_option perf_option_table[] = {
     {'o', "op", "OP", PERF_OPERATOR, FIELD(op), 0, 0,
      "sum, prod, max, min, avg, mulsum or all (sum)"},
     {'d', "datatype", "TYPE", PERF_TYPE, FIELD(type), 0, 0,
-     "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 or all "
-     "(float)"},
+     "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2\n"
+     "or all (float)"},
     {'r', "root", "RANK", PERF_NUMBER, FIELD(root), -1, PERF_MAX_RANKS - 1, "root (0); -1: each"},
     {0, "uneven", "PATTERN", PERF_PATTERN, FIELD(uneven), 0, 0,
      "counts of the uneven forms: ramp (rank r gets r + 1 shares), split (as even as\n"
