@@ -116,7 +116,7 @@ enum {
     LEAST_WIDTH = 900,
     MOST_WIDTH = 6000,
     UNIT = 110, // of the largest step
-    LETTER = 7, // width of one, about
+    LETTER = 6, // width of one, about
 };
 
 struct picture {
@@ -127,6 +127,7 @@ struct picture {
     int width, height;
     int lane; // whose wait the arrows lead to
     double arrow_x;
+    bool has_many; // that wait has arrows from all ranks
 };
 
 static double x_of(const struct picture *picture, double time)
@@ -148,7 +149,8 @@ static void put_head(const struct picture *picture)
         ".band{fill:#f6f8fa}.line{stroke:#d0d7de}"
         ".reduce{fill:#2f6fde}.partial{fill:#8db4f5}.copy{fill:#2da44e}.signal{fill:#d4760a}"
         ".wait{fill:#e4e7eb;stroke:#c4cbd3;stroke-width:.6}"
-        ".on{fill:#fff}.arrow{stroke:#d4760a;fill:none;stroke-width:1.1;opacity:.65}";
+        ".on{fill:#fff}.arrow{stroke:#d4760a;fill:none;stroke-width:1.1;opacity:.7}.many{opacity:."
+        "3}";
     char text[120];
     tt_problem_describe(picture->problem, text, sizeof text);
     const struct tt_plan *plan = picture->schedule.walk.plans[0];
@@ -159,11 +161,12 @@ static void put_head(const struct picture *picture)
                   "markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">"
                   "<path d=\"M0,0.5 L8,4 L0,7.5 z\" fill=\"#d4760a\"/></marker></defs>\n"
                   "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
-                  "<text class=\"t\" x=\"%d\" y=\"38\">%s</text>\n"
+                  "<text class=\"t\" x=\"%d\" y=\"38\">%s, %s</text>\n"
                   "<text class=\"d\" x=\"%d\" y=\"58\">%s. Time runs to the right; all ranks have "
                   "entered where it begins%s.</text>\n",
                   picture->width, picture->height, picture->width, picture->height, style,
-                  picture->width, picture->height, MARGIN, plan->algorithm->name, MARGIN, text,
+                  picture->width, picture->height, MARGIN,
+                  tt_function_name(picture->problem->function), plan->algorithm->name, MARGIN, text,
                   picture->schedule.is_stuck ? "; some steps never run" : "");
 }
 
@@ -218,12 +221,21 @@ static void put_step(const struct picture *picture, int lane, uint32_t index)
                   "rx=\"2\"><title>rank %d, lane %d, step %u: %s</title></rect>\n",
                   class_of(step), begin + 0.4, y - height / 2.0, width > 1.4 ? width - 0.8 : 0.6,
                   height, plan->rank, schedule->walk.lane[lane].index, index, text);
+}
+
+static void put_label(const struct picture *picture, int lane, uint32_t index)
+{
+    const struct tt_schedule *schedule = &picture->schedule;
+    const struct tt_step *step = tt_walk_steps(&schedule->walk, lane) + index;
+    double begin = x_of(picture, schedule->begin[schedule->first[lane] + index]);
+    double width = x_of(picture, schedule->end[schedule->first[lane] + index]) - begin;
+    bool is_copy = step->kind == TT_STEP_COPY;
+    bool is_partial = step->kind == TT_STEP_REDUCE && (step->flags & TT_PARTIAL_OUT) != 0;
     char label[48];
-    int letters = snprintf(label, sizeof label, "%s %zu",
-                           step->kind == TT_STEP_COPY ? "copy" : "reduce", step->count);
-    if (is_data && letters * LETTER < (int)width) {
-        (void)fprintf(picture->file, "<text class=\"c on\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
-                      begin + width / 2, y + 4, label);
+    int letters = snprintf(label, sizeof label, "%s %zu", is_copy ? "copy" : "reduce", step->count);
+    if ((is_copy || step->kind == TT_STEP_REDUCE) && letters * LETTER < (int)width) {
+        (void)fprintf(picture->file, "<text class=\"c%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
+                      is_partial ? "" : " on", begin + width / 2, y_of(picture, lane) + 4, label);
     }
 }
 
@@ -240,10 +252,10 @@ static void put_arrow(void *context, struct tt_walk_signal signal)
     }
     double bend = (picture->arrow_x - x) / 2;
     (void)fprintf(picture->file,
-                  "<path class=\"arrow\" marker-end=\"url(#tip)\" d=\"M%.1f,%.1f C%.1f,%.1f "
+                  "<path class=\"arrow%s\" marker-end=\"url(#tip)\" d=\"M%.1f,%.1f C%.1f,%.1f "
                   "%.1f,%.1f %.1f,%.1f\"/>\n",
-                  x, y + edge, x + bend * 0.4, y + (to - y) * 0.5, picture->arrow_x - bend * 0.4,
-                  to - (to - y) * 0.4, picture->arrow_x, to - edge);
+                  picture->has_many ? " many" : "", x, y + edge, x + bend * 0.4, y + (to - y) * 0.5,
+                  picture->arrow_x - bend * 0.4, to - (to - y) * 0.4, picture->arrow_x, to - edge);
 }
 
 static void put_arrows(struct picture *picture, int lane)
@@ -254,6 +266,7 @@ static void put_arrows(struct picture *picture, int lane)
     for (uint32_t i = 0; i < schedule->walk.lane[lane].at; i++) {
         if (step[i].kind == TT_STEP_WAIT) {
             picture->arrow_x = x_of(picture, schedule->end[schedule->first[lane] + i]);
+            picture->has_many = step[i].peer == TT_EVERY && schedule->walk.nranks > 2;
             tt_walk_seen(&schedule->walk, lane, &step[i], put_arrow, picture);
         }
     }
@@ -295,6 +308,11 @@ static void put_all(struct picture *picture)
     }
     for (int lane = 0; lane < walk->lanes; lane++) {
         put_arrows(picture, lane);
+    }
+    for (int lane = 0; lane < walk->lanes; lane++) {
+        for (uint32_t i = 0; i < walk->lane[lane].at; i++) {
+            put_label(picture, lane, i);
+        }
     }
     put_legend(picture);
     (void)fprintf(picture->file, "</svg>\n");
