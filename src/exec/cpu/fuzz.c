@@ -177,6 +177,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (tt_host_join(&team.team, &host) != ncclSuccess) {
         abort();
     }
+    static struct tt_record_line line;
+    host->line = &line;
     while (size >= ACTION_BYTES) {
         size_t bytes = (data[3] | (size_t)data[4] << 8) % 600;
         bytes = bytes < size - ACTION_BYTES ? bytes : size - ACTION_BYTES;
