@@ -86,8 +86,11 @@ ncclResult_t tt_check_buffer(const struct ncclComm *comm, const char *call, cons
 }
 
 // A stream works on the device that it was made on.
-ncclResult_t tt_check_stream(const struct ncclComm *comm, const char *call, cudaStream_t stream)
+ncclResult_t tt_check_stream(struct ncclComm *comm, const char *call, cudaStream_t stream)
 {
+    if (stream == comm->checked_stream) { // if it was destroyed meanwhile, its use is an error
+        return ncclSuccess;
+    }
     bool is_default = stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
     int device = comm->cuda_device;
     cudaError_t error = is_default ? cudaSuccess : cudaStreamGetDevice(stream, &device);
@@ -104,5 +107,6 @@ ncclResult_t tt_check_stream(const struct ncclComm *comm, const char *call, cuda
                        "%d; make the stream there",
                        comm->rank, call, (void *)stream, device, comm->cuda_device);
     }
+    comm->checked_stream = stream;
     return ncclSuccess;
 }

@@ -29,6 +29,6 @@ ncclResult_t tt_check_arguments(const struct ncclComm *comm, const struct tt_arg
 ncclResult_t tt_check_buffer(const struct ncclComm *comm, const char *call, const char *name,
                              const void *buffer);
 // A stream of the communicator's device. ncclInvalidArgument.
-ncclResult_t tt_check_stream(const struct ncclComm *comm, const char *call, cudaStream_t stream);
+ncclResult_t tt_check_stream(struct ncclComm *comm, const char *call, cudaStream_t stream);
 
 #endif

@@ -44,10 +44,11 @@ struct ncclComm {
     struct tt_bootstrap *bootstrap;
     struct tt_local
         *local; // ranks of this communicator in this process, and descriptors to other processes
-    struct tt_windows *windows; // owned by src/window; NULL until the first window
-    struct tt_host *host;       // executor's part (team.c); NULL: there is no team
+    struct tt_windows *windows;     // owned by src/window; NULL until the first window
+    struct tt_host *host;           // executor's part (team.c); NULL: there is no team
+    cudaStream_t checked_stream;    // the last one that a call found right
     struct tt_operators *operators; // of ncclRedOpCreatePreMulSum; NULL until the first
-    _Atomic int users;          // calls inside this communicator now; freed only when 0
+    _Atomic int users;              // calls inside this communicator now; freed only when 0
     uint64_t magic_end;
 };
 

@@ -230,6 +230,25 @@ void tt_host_end(struct tt_host *host, uint64_t turn)
     atomic_fetch_sub_explicit(&host->inside, 1, memory_order_release);
 }
 
+bool tt_host_take(struct tt_host *host)
+{
+    uint32_t nothing = 0; // the call is inside the communicator: that does not end meanwhile
+    return !tt_host_is_over(host) &&
+           atomic_compare_exchange_strong_explicit(&host->running, &nothing, 1,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+
+void tt_host_give(struct tt_host *host)
+{
+    atomic_store_explicit(&host->running, 0, memory_order_release);
+}
+
+uint64_t tt_host_keep(struct tt_host *host)
+{
+    atomic_fetch_add(&host->inside, 1);
+    return tt_host_call(host);
+}
+
 // ---- Failing ------------------------------------------------------------------------------------
 
 static bool has_error(const struct tt_host *host)

@@ -90,6 +90,13 @@ bool tt_host_is_idle(const struct tt_host *host);
 enum tt_progress tt_host_begin(struct tt_host *host, uint64_t turn);
 void tt_host_end(struct tt_host *host, uint64_t turn);
 
+// For a call that is made now, where nothing else was called and has not ended: it has its turn.
+// False: something runs, of a graph perhaps. tt_host_give ends it; or tt_host_keep makes it one
+// with a turn that tt_host_end ends, for work that others go on with.
+bool tt_host_take(struct tt_host *host);
+void tt_host_give(struct tt_host *host);
+uint64_t tt_host_keep(struct tt_host *host);
+
 // ---- Operations of the team, for whoever has the turn -------------------------------------------
 
 // Enters the next operation. entry: everything but the word; signature: 40 bits are compared.

@@ -110,12 +110,13 @@ static void run_block(void *argument, unsigned block, unsigned block_count)
     }
 }
 
-// Steps work of one part for a while; false: it is not over, blocks must go on.
+// Steps work of one part for a while, which has its turn; false: it is not over, blocks must go on.
 static bool run_here(struct tt_task *task)
 {
     bool crowded = task->host->nranks > vgpuWorkerCount();
     uint64_t end_ns = 0;
-    for (unsigned look = 1; step(task, 0) == TT_WAITING; look++) {
+    enum tt_progress progress = TT_WAITING;
+    for (unsigned look = 1; (progress = task->step(task, 0)) == TT_WAITING; look++) {
         if (crowded && look % LOOKS_PER_YIELD == 0) {
             (void)sched_yield();
         }
@@ -128,6 +129,11 @@ static bool run_here(struct tt_task *task)
         } else if (now_ns > end_ns) {
             return false;
         }
+    }
+    if (progress == TT_FAILED) {
+        record_failure(task);
+    } else {
+        tt_record_ended(task->line);
     }
     return true;
 }
@@ -203,15 +209,27 @@ static ncclResult_t hand_over(struct tt_task *task, size_t bytes, cudaStream_t s
     return result;
 }
 
+// Whether this thread may do the work. Counts and checks are made for blocks.
+static bool may_run_here(const struct tt_task *task, cudaStream_t stream)
+{
+    return task->is_short && task->parts == 1 && !vgpu_counting && !vgpu_checking &&
+           tt_host_is_idle(task->host) && vgpuStreamIsIdle(stream) != 0;
+}
+
 ncclResult_t tt_task_launch(struct tt_task *task, size_t bytes, cudaStream_t stream)
 {
     struct tt_host *host = task->host;
-    // Counts and checks are made for blocks.
-    if (task->is_short && task->parts == 1 && !vgpu_counting && !vgpu_checking &&
-        tt_host_is_idle(host) && vgpuStreamIsIdle(stream) != 0) {
-        task->turn = tt_host_call(host);
-        task->line = record_call(task, &host->record->calls, stream);
-        return run_here(task) ? ncclSuccess : hand_over(task, bytes, stream);
+    if (may_run_here(task, stream) && tt_host_take(host)) {
+        tt_buffers_begin(host->buffers);
+        host->line = task->line = record_call(task, &host->record->calls, stream);
+        if (run_here(task)) {
+            tt_host_give(host);
+            return ncclSuccess;
+        }
+        task->turn = tt_host_keep(host);
+        atomic_store_explicit(&task->parts_left, 1, memory_order_relaxed);
+        atomic_store_explicit(&task->state, BEGUN, memory_order_relaxed);
+        return hand_over(task, bytes, stream);
     }
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     TRY(tt_cuda((int)cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing"));
