@@ -124,7 +124,15 @@ void put_expected(void *element, const struct form *form, int rank, int size, si
     put_input(element, form->type, from, i, form->seed);
 }
 
-// Where buffers begin in an area, in bytes.
+// Elements of the largest buffer of any rank.
+static size_t largest(const struct form *form, int size)
+{
+    bool whole = form->function == ALL_REDUCE || form->function == REDUCE ||
+                 form->function == BROADCAST || form->function == BCAST;
+    return form->count * (whole ? 1 : (size_t)size);
+}
+
+// Where buffers begin in an area, in bytes; the same on all ranks but for shifts and in place.
 struct places {
     size_t send, recv;
 };
@@ -149,7 +157,7 @@ static struct places place(const struct form *form, const struct member *m, bool
         at.send = at.recv + (receives_more ? offset : 0);
         at.recv += receives_more ? 0 : offset;
     } else if (together) {
-        at.recv += round_up(at.send + send_elements(form, m) * element);
+        at.recv += round_up(at.send + largest(form, m->size) * element);
     }
     return at;
 }
@@ -157,11 +165,7 @@ static struct places place(const struct form *form, const struct member *m, bool
 size_t area_bytes(const struct form *form, int size)
 {
     size_t element = bytes_of_type(form->type);
-    size_t parts = form->function == ALL_REDUCE || form->function == REDUCE ||
-                           form->function == BROADCAST || form->function == BCAST
-                       ? 1
-                       : (size_t)size;
-    size_t elements = 2 * form->count * parts + form->send_shift + form->recv_shift;
+    size_t elements = 2 * largest(form, size) + form->send_shift + form->recv_shift;
     return round_up(elements * element) + 4 * GUARD_BYTES;
 }
 
