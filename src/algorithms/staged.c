@@ -96,7 +96,9 @@ static void copy_in(const struct stage *stage, size_t round)
         struct tt_part sent = tt_part_sent(stage->problem, stage->rank, reader(stage, block));
         struct tt_part part = piece(stage, sent, round);
         struct tt_place out = slot(stage, stage->rank, round, block);
-        bool is_own = stage->blocks > 1 && block == stage->rank; // read where it is
+        // What nobody else reads is read where it is.
+        bool is_own =
+            stage->receivers == stage->rank || (stage->blocks > 1 && block == stage->rank);
         tt_build_copy(stage->builder, &out, 1, own(stage, TT_BUFFER_SEND, part),
                       is_own ? 0 : part.count);
     }
