@@ -1,0 +1,310 @@
+// The host team by itself: memory that ranks share, turns, entries that agree or do not, leaving,
+// signals, failures, time limits. Ranks are hosts of this thread.
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/host.h"
+
+#include "base/log.h"
+#include "base/wait.h"
+#include "expect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST = 5 };
+
+struct team {
+    int ranks;
+    struct tt_host *host[MOST];
+    _Atomic int errors[MOST];
+    _Atomic uint32_t abort_flag;
+    _Atomic unsigned char left[MOST];
+    char told[MOST][512];
+};
+
+static struct team *failing; // of `told`
+
+static void tell(void *owner, ncclResult_t result, const char *text)
+{
+    int rank = *(int *)owner, none = ncclSuccess;
+    (void)snprintf(failing->told[rank], sizeof failing->told[rank], "%s", text);
+    (void)atomic_compare_exchange_strong(&failing->errors[rank], &none, (int)result);
+}
+
+// apart: each rank with a mapping of its own, as other processes have.
+static void make_team(struct team *team, int ranks, bool apart, uint64_t limit_ns)
+{
+    static int numbers[MOST] = {0, 1, 2, 3, 4};
+    static const int one[MOST];
+    int descriptor = -1;
+    struct tt_arena *arena = NULL;
+    memset(team, 0, sizeof *team);
+    failing = team;
+    team->ranks = ranks;
+    EXPECT_OK(tt_arena_create(ranks, &descriptor));
+    for (int rank = 0; rank < ranks; rank++) {
+        if (rank == 0 || apart) {
+            tt_arena_release(arena);
+            EXPECT_OK(tt_arena_map(dup(descriptor), ranks, &arena));
+        }
+        struct tt_team mine = {.rank = rank,
+                               .nranks = ranks,
+                               .process = apart ? numbers : one,
+                               .abort_flag = &team->abort_flag,
+                               .async_error = &team->errors[rank],
+                               .comm_name = "test",
+                               .has_left = team->left,
+                               .arena = arena,
+                               .fail = tell,
+                               .owner = &numbers[rank],
+                               .limit_ns = limit_ns};
+        EXPECT_OK(tt_host_join(&mine, &team->host[rank]));
+    }
+    tt_arena_release(arena);
+    close(descriptor);
+}
+
+static void free_team(struct team *team)
+{
+    for (int rank = 0; rank < team->ranks; rank++) {
+        tt_host_part(team->host[rank]);
+    }
+}
+
+static struct tt_record_line *some_line(void)
+{
+    static struct tt_record_line line;
+    return &line;
+}
+
+static void enter(struct tt_host *host, size_t count)
+{
+    struct tt_op op = {.function = TT_ALL_REDUCE, .count = count, .type = ncclFloat32};
+    struct tt_entry entry = {
+        .call = {.function = TT_ALL_REDUCE, .count = count, .type = (uint8_t)ncclFloat32}};
+    memcpy(entry.payload, &count, sizeof count);
+    host->line = some_line();
+    tt_host_enter(host, &entry, tt_op_signature(&op));
+}
+
+static void entering(void)
+{
+    for (int apart = 0; apart < 2; apart++) {
+        struct team team;
+        make_team(&team, 3, apart != 0, 0);
+        for (size_t round = 1; round < 1000; round++) {
+            for (int rank = 0; rank < 3; rank++) {
+                enter(team.host[rank], round);
+                EXPECT_EQ(tt_host_meet(team.host[rank]), rank < 2 ? TT_WAITING : TT_DONE);
+            }
+            for (int rank = 0; rank < 3; rank++) {
+                EXPECT_EQ(tt_host_meet(team.host[rank]), TT_DONE);
+                size_t theirs = 0;
+                memcpy(&theirs, tt_host_entry(team.host[rank], 2 - rank)->payload, sizeof theirs);
+                EXPECT_EQ(theirs, round);
+            }
+            for (int rank = 0; rank < 3 && round % 2 == 0; rank++) {
+                tt_host_leave(team.host[rank]);
+                EXPECT_EQ(tt_host_all_left(team.host[rank]), rank < 2 ? TT_WAITING : TT_DONE);
+            }
+        }
+        free_team(&team);
+    }
+}
+
+// Sequence numbers have 24 bits in an entry.
+static void numbers_wrap(void)
+{
+    struct team team;
+    make_team(&team, 2, false, 0);
+    team.host[0]->sequence = team.host[1]->sequence = (1 << 24) - 3;
+    for (size_t round = 1; round < 8; round++) {
+        enter(team.host[0], round);
+        EXPECT_EQ(tt_host_meet(team.host[0]), TT_WAITING);
+        enter(team.host[1], round);
+        EXPECT_EQ(tt_host_meet(team.host[0]), TT_DONE);
+        EXPECT_EQ(tt_host_meet(team.host[1]), TT_DONE);
+    }
+    free_team(&team);
+}
+
+static void disagreement(void)
+{
+    struct team team;
+    make_team(&team, 3, true, 0);
+    enter(team.host[0], 4);
+    enter(team.host[1], 5);
+    EXPECT_EQ(tt_host_meet(team.host[0]), TT_WAITING); // somebody is missing: nobody may judge
+    enter(team.host[2], 4);
+    EXPECT_EQ(tt_host_meet(team.host[2]), TT_FAILED);
+    EXPECT_EQ(tt_host_meet(team.host[0]), TT_FAILED);
+    EXPECT_EQ(tt_host_meet(team.host[1]), TT_FAILED);
+    for (int rank = 0; rank < 3; rank++) {
+        EXPECT_EQ(atomic_load(&team.errors[rank]), ncclInvalidUsage);
+        EXPECT_CONTAINS(team.told[rank], "rank 2: AllReduce(count 4, float32, sum) #1 on test, but "
+                                         "rank 1 called AllReduce(count 5, float32, sum)");
+        EXPECT_EQ(tt_host_begin(team.host[rank], tt_host_call(team.host[rank])), TT_FAILED);
+    }
+    free_team(&team);
+}
+
+static void turns(void)
+{
+    struct team team;
+    make_team(&team, 1, false, 0);
+    struct tt_host *host = team.host[0];
+    EXPECT(tt_host_is_idle(host));
+    uint64_t first = tt_host_call(host), second = tt_host_call(host);
+    EXPECT(!tt_host_is_idle(host));
+    EXPECT_EQ(tt_host_begin(host, second), TT_WAITING); // not yet its turn
+    EXPECT_EQ(tt_host_begin(host, first), TT_DONE);
+    EXPECT_EQ(tt_host_begin(host, second), TT_WAITING);
+    EXPECT_EQ(tt_host_begin(host, 0), TT_WAITING); // a graph's
+    EXPECT(!tt_host_take(host));
+    tt_host_end(host, first);
+    EXPECT_EQ(tt_host_begin(host, 0), TT_DONE); // between two calls
+    EXPECT_EQ(tt_host_begin(host, second), TT_WAITING);
+    tt_host_end(host, 0);
+    EXPECT_EQ(tt_host_begin(host, second), TT_DONE);
+    tt_host_end(host, second);
+    EXPECT(tt_host_is_idle(host));
+    (void)tt_host_call(host);
+    tt_host_uncall(host);
+    EXPECT(tt_host_is_idle(host));
+    EXPECT(tt_host_take(host));
+    EXPECT_EQ(tt_host_begin(host, 0), TT_WAITING);
+    uint64_t kept = tt_host_keep(host);
+    EXPECT(!tt_host_is_idle(host));
+    tt_host_end(host, kept);
+    EXPECT(tt_host_is_idle(host));
+    tt_host_hold(host);
+    tt_host_part(host);
+    EXPECT_EQ(tt_host_begin(host, 0), TT_FAILED); // a graph that outlives the communicator
+    tt_host_release(host);
+}
+
+static void signals(void)
+{
+    struct team team;
+    make_team(&team, 3, true, 0);
+    for (int round = 0; round < 3; round++) {
+        for (int rank = 0; rank < 3; rank++) {
+            enter(team.host[rank], 1);
+        }
+        EXPECT(!tt_host_signalled(team.host[1], 0, 63, 1)); // those before do not count
+        tt_host_signal(team.host[0], 1, 63);
+        EXPECT(tt_host_signalled(team.host[1], 0, 63, 1));
+        EXPECT(!tt_host_signalled(team.host[1], 0, 63, 2));
+        EXPECT(!tt_host_signalled(team.host[1], 2, 63, 1));
+        EXPECT(!tt_host_signalled(team.host[2], 0, 63, 1));
+        EXPECT(!tt_host_signalled(team.host[1], 0, 62, 1));
+        tt_host_signal(team.host[0], 1, 63);
+        EXPECT(tt_host_signalled(team.host[1], 0, 63, 2));
+    }
+    free_team(&team);
+}
+
+// The first failure is everybody's, with its text, whoever sees it when.
+static void failures(void)
+{
+    struct team team;
+    make_team(&team, 3, true, 0);
+    enter(team.host[0], 1);
+    EXPECT_EQ(tt_host_meet(team.host[0]), TT_WAITING);
+    EXPECT_EQ(tt_host_fail(team.host[1], ncclSystemError, "rank 1: %s", "its memory is gone"),
+              ncclSystemError);
+    EXPECT_EQ(tt_host_meet(team.host[0]), TT_FAILED);
+    (void)tt_host_fail(team.host[2], ncclInvalidUsage, "rank 2: something else");
+    for (int rank = 0; rank < 3; rank++) {
+        EXPECT_EQ(atomic_load(&team.errors[rank]), ncclSystemError);
+        EXPECT_CONTAINS(team.told[rank], "rank 1: its memory is gone");
+    }
+    free_team(&team);
+}
+
+static void waits_end(void)
+{
+    struct team team;
+    make_team(&team, 2, false, 0);
+    enter(team.host[0], 1);
+    atomic_store(&team.left[1], 1);
+    EXPECT_EQ(tt_host_meet(team.host[0]), TT_FAILED);
+    EXPECT_CONTAINS(team.told[0], "rank 1 has destroyed the communicator and will never enter it");
+    free_team(&team);
+
+    make_team(&team, 2, false, 20000000); // 20 ms
+    enter(team.host[0], 1);
+    uint64_t start_ns = tt_now_ns();
+    while (tt_host_meet(team.host[0]) == TT_WAITING && tt_now_ns() - start_ns < 5000000000) {
+    }
+    EXPECT_EQ(atomic_load(&team.errors[0]), ncclTimeout);
+    EXPECT_CONTAINS(team.told[0], "1 of 2 did not enter within");
+    EXPECT_CONTAINS(team.told[0], "rank 1 (it has entered none yet)");
+    free_team(&team);
+
+    make_team(&team, 2, false, 0);
+    enter(team.host[0], 1);
+    EXPECT_EQ(tt_host_meet(team.host[0]), TT_WAITING);
+    atomic_store(&team.abort_flag, 1);
+    EXPECT_EQ(tt_host_meet(team.host[0]), TT_FAILED);
+    free_team(&team);
+}
+
+static void memory_grows(void)
+{
+    int descriptor = -1;
+    struct tt_arena *arena[2] = {NULL, NULL};
+    size_t bytes[2] = {0, 0}, stride[2] = {0, 0};
+    EXPECT_OK(tt_arena_create(3, &descriptor));
+    EXPECT_OK(tt_arena_map(dup(descriptor), 3, &arena[0]));
+    EXPECT_OK(tt_arena_map(descriptor, 3, &arena[1]));
+    for (size_t wanted = 1000; wanted < 20000000; wanted *= 3) {
+        char *a = tt_arena_scratch(arena[0], wanted, &stride[0]);
+        char *b = tt_arena_scratch(arena[1], wanted, &stride[1]);
+        EXPECT(a != NULL && b != NULL && stride[0] == stride[1] && stride[0] >= wanted);
+        for (int rank = 0; rank < 3; rank++) {
+            memset(a + (size_t)rank * stride[0], rank + 1, wanted);
+        }
+        for (int rank = 0; rank < 3; rank++) {
+            const char *last = b + (size_t)rank * stride[1] + wanted - 1;
+            EXPECT_EQ(*last, rank + 1);
+        }
+    }
+    EXPECT(tt_arena_scratch(arena[0], (size_t)1 << 50, &stride[0]) == NULL);
+    EXPECT_CONTAINS(tt_last_error(), "are too many");
+    for (int from = 0; from < 3; from++) {
+        for (int to = 0; to < 3; to++) {
+            memset(tt_arena_pair(arena[0], from, to), 3 * from + to, TT_ARENA_PAIR_BYTES);
+            char *data = tt_arena_pair_data(arena[0], from, to, &bytes[0]);
+            EXPECT(data != NULL && bytes[0] >= 4096);
+            data[0] = data[bytes[0] - 1] = (char)(3 * from + to);
+        }
+    }
+    for (int from = 0; from < 3; from++) {
+        for (int to = 0; to < 3; to++) {
+            const char *lines = tt_arena_pair(arena[1], from, to);
+            const char *data = tt_arena_pair_data(arena[1], from, to, &bytes[1]);
+            EXPECT(lines[0] == 3 * from + to && lines[TT_ARENA_PAIR_BYTES - 1] == 3 * from + to);
+            EXPECT(data[0] == 3 * from + to && data[bytes[1] - 1] == 3 * from + to);
+        }
+    }
+    tt_arena_release(arena[0]);
+    tt_arena_release(arena[1]);
+    EXPECT_OK(tt_arena_create(3, &descriptor));
+    EXPECT_EQ(tt_arena_map(descriptor, 4, &arena[0]), ncclSystemError);
+    EXPECT_CONTAINS(tt_last_error(), "is not that of 4 ranks");
+}
+
+int main(void)
+{
+    RUN(entering);
+    RUN(numbers_wrap);
+    RUN(disagreement);
+    RUN(turns);
+    RUN(signals);
+    RUN(failures);
+    RUN(waits_end);
+    RUN(memory_grows);
+    return expect_result();
+}
