@@ -117,6 +117,7 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
                            .abort_flag = comm->abort_flag,
                            .async_error = &comm->async_error,
                            .comm_name = comm->name,
+                           .comm_hash = comm->hash,
                            .has_left = tt_bootstrap_left(comm->bootstrap),
                            .arena = arena,
                            .fail = fail,

@@ -66,14 +66,24 @@ static bool is_missing(const struct tt_record_owner *owner, int rank, uint64_t s
            !owner->team.has_entered(owner->team.team, rank, sequence);
 }
 
+// Who has not come to an operation that this rank is in.
 static void print_missing(const struct dump *dump, const struct tt_record_owner *owner,
                           const struct tt_record_seen *seen)
 {
+    int missing = 0;
     if (seen->op.function >= TT_COLLECTIVES) { // between two ranks
+        (void)fprintf(dump->file, "; its peer:\n");
         print_other(dump, owner, seen->op.root);
         return;
     }
-    int missing = 0;
+    for (int rank = 0; rank < owner->nranks; rank++) {
+        missing += is_missing(owner, rank, seen->sequence);
+    }
+    (void)fprintf(dump->file, "%s\n",
+                  owner->team.has_entered == NULL ? "; who has come is not known here"
+                  : missing > 0                   ? "; waits for:"
+                                                  : "; all have come");
+    missing = 0;
     for (int rank = 0; rank < owner->nranks; rank++) {
         if (is_missing(owner, rank, seen->sequence) && missing++ < MOST_MISSING) {
             print_other(dump, owner, rank);
@@ -81,8 +91,6 @@ static void print_missing(const struct dump *dump, const struct tt_record_owner 
     }
     if (missing > MOST_MISSING) {
         (void)fprintf(dump->file, "    and %d more\n", missing - MOST_MISSING);
-    } else if (missing == 0 && owner->team.has_entered != NULL) {
-        (void)fprintf(dump->file, "    all ranks have entered it\n");
     }
 }
 
@@ -102,11 +110,8 @@ static void print_waits(const struct dump *dump, const struct tt_record_owner *o
         } else if (s->state < TT_RECORD_ENDED && begun++ < MOST_LINES) {
             describe(s, text, sizeof text);
             age(dump, s->entered, dump->now, time, sizeof time);
-            (void)fprintf(dump->file, "  is in %s for %s; %s\n", text, time,
-                          s->state == TT_RECORD_READY ? "all have come" : "waits for:");
-            if (s->state == TT_RECORD_ENTERED) {
-                print_missing(dump, owner, s);
-            }
+            (void)fprintf(dump->file, "  is in %s for %s", text, time);
+            print_missing(dump, owner, s);
         }
     }
     if (begun == 0) {
@@ -123,7 +128,7 @@ static void print_waits(const struct dump *dump, const struct tt_record_owner *o
 
 static void print_operation(const struct dump *dump, const struct tt_record_seen *seen)
 {
-    static const char *const states[] = {"called", "waits", "runs", "ended", "failed"};
+    static const char *const states[] = {"called", "begun", "begun", "ended", "failed"};
     char text[256], called[32], took[32], waited[32];
     describe(seen, text, sizeof text);
     age(dump, seen->called, dump->now, called, sizeof called);

@@ -56,14 +56,23 @@ static void read_line(const struct tt_record_line *line, struct tt_record_seen *
         seen->ready = ready;
         seen->last = LOAD(line->last);
     }
-    if (ended >= seen->called) {
-        seen->state = TT_RECORD_ENDED;
-        seen->ended = ended;
-        seen->ready = seen->ready == 0 ? ended : seen->ready;
-    } else if (failed >= seen->called) {
+    if (failed >= seen->called) {
         seen->state = TT_RECORD_FAILED;
         seen->ended = failed;
         seen->result = (ncclResult_t)LOAD(line->result);
+    } else if (ended >= seen->called) {
+        seen->state = TT_RECORD_ENDED;
+        seen->ended = ended;
+        seen->entered = seen->entered == 0 ? seen->called : seen->entered;
+    }
+}
+
+// An operation that ended and never had to wait: this rank came last.
+static void read_no_wait(struct tt_record_seen *seen, int rank)
+{
+    if (seen->state == TT_RECORD_ENDED && seen->ready == 0) {
+        seen->ready = seen->entered;
+        seen->last = seen->op.function < TT_COLLECTIVES ? rank : -1;
     }
 }
 
@@ -83,6 +92,7 @@ static size_t read_block(const struct tt_record_tape *tape, struct tt_record_blo
     size_t count = block_of(next) == block ? (size_t)(next - block->line) : TT_RECORD_LINES;
     for (size_t i = 0; first != 0 && i < count; i++) {
         read_line(&block->line[i], &seen[i]);
+        read_no_wait(&seen[i], tape->record->details->owner.rank);
         seen[i].number = first + i;
         seen[i].is_replay = tape == &tape->record->replays;
     }
@@ -235,6 +245,7 @@ static void free_record(struct tt_record *record)
         free(record->details->waits);
         free(record->details);
     }
+    free(record->nowhere);
     free(record);
 }
 
@@ -264,9 +275,11 @@ static struct tt_record *make_record(const struct tt_record_owner *whose)
     details->blocks = 2;
     details->keeps = tt_record_traces();
     details->most_blocks = (uint64_t)tt_param_int(TT_PARAM_TRACE_LIMIT) / TT_RECORD_LINES + 2;
+    record->nowhere = aligned_alloc(sizeof *record->nowhere, sizeof *record->nowhere);
     bool sums = tt_record_summarises();
     details->waits = sums ? calloc((size_t)whose->nranks, sizeof *details->waits) : NULL;
-    if (details->calls == NULL || details->replays == NULL || (sums && details->waits == NULL)) {
+    if (details->calls == NULL || details->replays == NULL || record->nowhere == NULL ||
+        (sums && details->waits == NULL)) {
         free_record(record);
         return NULL;
     }

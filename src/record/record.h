@@ -7,12 +7,13 @@
 //     line = tt_record_called(&record->calls, op, stream);   in the call; for work of a graph, each
 //                                         time it runs, tt_record_called(&record->replays, ...)
 //     tt_record_entered(line, sequence);  it has its turn, and has told the other ranks so
-//     tt_record_ready(line, last);        all whom it needs have entered; `last` came last
+//     tt_record_ready(line, last);        all whom it needs have entered; it has waited, for `last`
+//                                         last. Left out where all were there before it.
 //     tt_record_ended(line);              its buffers are the caller's again
-// or tt_record_failed(line, result) wherever it stops for good. Stamps may come from different
-// threads, one after another. An operation that is entered in its call, without a wait, can say so
-// cheaper: tt_record_entered_at_once. `ready` may be left out: it reads as ended, without a wait.
-// After ended or failed the line is not touched any more: it will be another operation's.
+// or tt_record_failed(line, result) wherever it stops for good; that may come before `ended`, too.
+// Stamps may come from different threads, one after another. An operation that is entered in its
+// call, without a wait, can say so cheaper: tt_record_entered_at_once. After ended or failed the
+// line is not touched any more: it will be another operation's.
 //
 // A tape (`calls`, `replays`) has one writer at a time. Where a program breaks that rule, lines mix
 // up, and nothing worse happens.
@@ -65,6 +66,7 @@ struct tt_record_tape {
 
 struct tt_record {
     struct tt_record_tape calls, replays;
+    struct tt_record_line *nowhere;    // for stamps of what is not recorded
     struct tt_record_details *details; // what no stamp needs
 };
 
@@ -165,7 +167,7 @@ static inline void tt_record_entered_at_once(struct tt_record_line *line, uint64
     tt_record_put(&line->sequence, sequence);
 }
 
-// last: the rank that this one waited for last; its own where all others were there before it.
+// last: the rank that this one waited for last.
 static inline void tt_record_ready(struct tt_record_line *line, int last)
 {
     tt_record_put32(&line->last, last);
