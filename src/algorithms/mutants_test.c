@@ -343,7 +343,7 @@ static void mutants(void)
         struct tally tally = {0};
         for (int function = 0; function < TT_FUSED_RMSNORM; function++) {
             struct team team;
-            size_t count = tt_algorithms[a]->is_staged ? 200000 : 40000; // several chunks
+            size_t count = tt_algorithms[a]->is_staged ? 140000 : 40000; // several chunks
             if (make(&team, tt_algorithms[a], (enum tt_function)function, count, 1 + (a % 2))) {
                 check_mutants(&team, &tally);
                 release(&team);

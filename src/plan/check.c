@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 // ---- Texts --------------------------------------------------------------------------------------
 
@@ -111,9 +112,7 @@ static bool find_unawaited(struct tt_check *check, int to, uint32_t *highest)
     const struct tt_walk *walk = &check->walk;
     const struct tt_plan *plan = walk->plans[to];
     size_t channels = (size_t)walk->channels;
-    for (size_t i = 0; i < (size_t)walk->nranks * channels; i++) {
-        highest[i] = 0;
-    }
+    memset(highest, 0, (size_t)walk->nranks * channels * sizeof *highest);
     for (uint32_t i = 0; i < plan->steps; i++) {
         const struct tt_step *step = &plan->step[i];
         bool is_wait = step->kind == TT_STEP_WAIT;
@@ -146,7 +145,7 @@ static bool find_unawaited(struct tt_check *check, int to, uint32_t *highest)
 static bool find_signals(struct tt_check *check)
 {
     size_t routes = (size_t)check->walk.nranks * (size_t)check->walk.channels;
-    uint32_t *highest = malloc((routes + 1) * sizeof *highest);
+    uint32_t *highest = calloc(routes + 1, sizeof *highest);
     if (highest == NULL) {
         return false;
     }

@@ -70,7 +70,8 @@ static void add_places(struct text *text, const struct tt_problem *problem,
 void tt_step_describe(const struct tt_problem *problem, const struct tt_plan *plan,
                       const struct tt_step *step, char *text, size_t bytes)
 {
-    struct text out = {text, bytes, 0};
+    struct text out = {.at = text, .bytes = bytes};
+    text[0] = 0;
     switch (step->kind) {
     case TT_STEP_REDUCE:
     case TT_STEP_COPY:

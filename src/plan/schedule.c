@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 // In steps of the largest.
-static const double LEAST = 0.15;   // of any copy or reduction
-static const double SIGNAL = 0.08;  // to give one
-static const double LATENCY = 0.15; // until it is seen
+static const double least_time = 0.15;  // of any copy or reduction
+static const double signal_time = 0.08; // to give one
+static const double latency = 0.15;     // until it is seen
 
 // Bytes that a step touches.
 static double weight_of(const struct tt_problem *problem, const struct tt_plan *plan,
@@ -36,7 +36,7 @@ static void see(void *context, struct tt_walk_signal signal)
 {
     struct latest *latest = context;
     const struct tt_schedule *schedule = latest->schedule;
-    double time = schedule->end[schedule->first[signal.lane] + signal.step] + LATENCY;
+    double time = schedule->end[schedule->first[signal.lane] + signal.step] + latency;
     latest->time = time > latest->time ? time : latest->time;
 }
 
@@ -54,10 +54,10 @@ static void run(struct tt_schedule *schedule, const struct tt_problem *problem, 
             tt_walk_seen(walk, lane, step, see, &latest);
             break;
         case TT_STEP_SIGNAL:
-            latest.time = begin + SIGNAL;
+            latest.time = begin + signal_time;
             break;
         default:
-            latest.time = begin + LEAST + weight_of(problem, plan, step) / largest;
+            latest.time = begin + least_time + weight_of(problem, plan, step) / largest;
             break;
         }
         schedule->begin[index] = begin;

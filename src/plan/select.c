@@ -47,23 +47,28 @@ static bool next_word(struct word *rest, char separator, struct word *word_out)
 
 // ---- Names --------------------------------------------------------------------------------------
 
-// "Tree, Ring, NVLS, ...": all names that may stand in a list.
+static void add_name(char *text, size_t bytes, const char *name)
+{
+    size_t used = strlen(text);
+    if (name != NULL) {
+        (void)snprintf(text + used, bytes - used, "%s%s", used > 0 ? ", " : "", name);
+    }
+}
+
+// "NVLS, Ring, Tree, ...": all names that may stand in a list.
 static const char *all_names(char *text, size_t bytes)
 {
-    size_t used = 0;
     text[0] = 0;
-    for (int pass = 0; pass < 3; pass++) {
-        for (int i = 0; pass == 2 ? absent[i] != NULL : tt_algorithms[i] != NULL; i++) {
-            const char *name = pass == 0   ? tt_algorithms[i]->nccl_name
-                               : pass == 1 ? tt_algorithms[i]->name
-                                           : absent[i];
-            const char *nccl = pass == 1 ? tt_algorithms[i]->nccl_name : NULL;
-            bool is_twice = nccl != NULL && strcasecmp(name, nccl) == 0;
-            if (name != NULL && !is_twice && used < bytes) {
-                int more = snprintf(text + used, bytes - used, "%s%s", used > 0 ? ", " : "", name);
-                used += more > 0 ? (size_t)more : 0;
-            }
-        }
+    for (int i = 0; tt_algorithms[i] != NULL; i++) {
+        add_name(text, bytes, tt_algorithms[i]->nccl_name);
+    }
+    for (int i = 0; tt_algorithms[i] != NULL; i++) { // own names that are not NCCL's as well
+        const char *nccl = tt_algorithms[i]->nccl_name;
+        bool is_said = nccl != NULL && strcasecmp(tt_algorithms[i]->name, nccl) == 0;
+        add_name(text, bytes, is_said ? NULL : tt_algorithms[i]->name);
+    }
+    for (int i = 0; absent[i] != NULL; i++) {
+        add_name(text, bytes, absent[i]);
     }
     return text;
 }
@@ -117,6 +122,9 @@ static ncclResult_t parse_entry(const char *text, struct word entry, bool is_fir
                                 struct tt_choice *choice)
 {
     struct word function = {NULL, 0};
+    if (entry.length == 0) { // a ; may end the text
+        return ncclSuccess;
+    }
     if (memchr(entry.at, ':', entry.length) != NULL) {
         (void)next_word(&entry, ':', &function);
     } else if (!is_first) {
@@ -156,8 +164,9 @@ ncclResult_t tt_choice_parse(const char *text, struct tt_choice *choice_out)
     struct word entry;
     bool is_first = true;
     while (text[0] != 0 && next_word(&rest, ';', &entry)) {
-        if (entry.length > 0) { // a ; may end the text
-            TRY(parse_entry(text, entry, is_first, &choice));
+        ncclResult_t result = parse_entry(text, entry, is_first, &choice);
+        if (result != ncclSuccess) {
+            return result;
         }
         is_first = false;
     }
