@@ -183,8 +183,8 @@ static void every_count(void)
 {
     choose(~0u);
     run_thread_ranks(8, counts, 300);
-    run_thread_ranks(8, large_odd, 120);
-    run_processes(8, large_odd, 120);
+    run_thread_ranks(8, large_odd, 900);
+    run_processes(8, large_odd, 900);
 }
 
 // ---- C08: buffers that begin anywhere, elsewhere on each rank (pt#119345, fastllm#724)
