@@ -245,10 +245,12 @@ static void in_place_is_local(void)
     }
 }
 
+static int first_team = 1;
+
 static void everything(void)
 {
     unsigned random = 7;
-    for (int nranks = 1; nranks <= MOST_RANKS; nranks++) {
+    for (int nranks = first_team; nranks <= MOST_RANKS; nranks++) {
         for (int i = 0; i < COUNTS; i++) {
             // Blocks for each of many ranks have many steps: 20011 elements are enough for several
             // chunks.
@@ -272,7 +274,8 @@ static void everything(void)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[argc - 1], "everything") == 0) {
+    if (argc > 1 && strcmp(argv[1], "everything") == 0) {
+        first_team = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 1;
         RUN(everything);
     } else {
         RUN(small_teams);
