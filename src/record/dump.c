@@ -126,7 +126,7 @@ static void print_waits(const struct dump *dump, const struct tt_record_owner *o
     }
 }
 
-static void print_operation(const struct dump *dump, const struct tt_record_seen *seen)
+static void print_operation(const struct dump *dump, int rank, const struct tt_record_seen *seen)
 {
     static const char *const states[] = {"called", "begun", "begun", "ended", "failed"};
     char text[256], called[32], took[32], waited[32];
@@ -142,7 +142,9 @@ static void print_operation(const struct dump *dump, const struct tt_record_seen
     if (seen->state == TT_RECORD_FAILED) {
         (void)fprintf(dump->file, ": ncclResult_t %d", (int)seen->result);
     }
-    if (seen->last >= 0) {
+    if (seen->last == rank) {
+        (void)fprintf(dump->file, ", came last");
+    } else if (seen->last >= 0) {
         age(dump, seen->entered, seen->ready, waited, sizeof waited);
         (void)fprintf(dump->file, ", waited %s, for rank %d last", waited, seen->last);
     }
@@ -159,7 +161,7 @@ static void print_record(const struct dump *dump, const struct tt_record *record
     print_waits(dump, owner, seen, count);
     (void)fprintf(dump->file, "  last operations, latest first%s\n", count == 0 ? ": none" : ":");
     for (size_t i = 0; i < count && i < MOST_LINES; i++) {
-        print_operation(dump, &seen[count - 1 - i]);
+        print_operation(dump, owner->rank, &seen[count - 1 - i]);
     }
     free(seen);
 }
