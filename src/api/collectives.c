@@ -31,7 +31,7 @@ struct call {
 // What the group keeps until its end.
 struct launch {
     struct tt_op op;
-    struct tt_multicast multicast;
+    struct tt_call_context context;
     cudaStream_t stream;
 };
 
@@ -121,19 +121,20 @@ static void set_multicast(const struct ncclComm *comm, struct launch *launch)
         found.recv = find_multicast(comm, op->recv, bytes, &found.where);
     }
     if ((found.send != NULL || !loads) && (found.recv != NULL || !stores) && found.where != 0) {
-        launch->multicast = found;
+        launch->context.multicast = found;
     }
 }
 
 static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
 {
-    const struct launch *launch = argument;
+    struct launch *launch = argument;
     if (comm->host == NULL) {
         return tt_fail(ncclInvalidUsage,
                        "not implemented yet: rank %d: %s on real GPUs, or among several machines",
                        comm->rank, tt_function_name(launch->op.function));
     }
-    return tt_executor->collective(comm->host, &launch->op, &launch->multicast, launch->stream);
+    launch->context.may_wait = tt_group_may_wait();
+    return tt_executor->collective(comm->host, &launch->op, &launch->context, launch->stream);
 }
 
 static ncclResult_t prepare(const struct call *call, struct launch *launch)

@@ -6,6 +6,7 @@
 
 #include "nccl.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct ncclComm;
@@ -27,6 +28,9 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
 ncclResult_t tt_group_launch(struct ncclComm *comm,
                              ncclResult_t (*run)(struct ncclComm *comm, void *argument),
                              void *argument, size_t bytes);
+// Whether nothing else that the calling thread launches now may be what its peers wait for: false
+// in the end of a group that launches on several communicators.
+bool tt_group_may_wait(void);
 // Latches an error of a call made inside a group (the group then does nothing); returns it.
 ncclResult_t tt_group_latch(ncclResult_t result);
 

@@ -227,15 +227,38 @@ ncclResult_t tt_stage_run_here(struct ncclComm *comm,
     return result;
 }
 
+static _Thread_local bool on_several; // this thread launches on several communicators
+
+bool tt_group_may_wait(void)
+{
+    return !on_several;
+}
+
+static bool are_on_several(const struct tt_jobs *jobs, enum tt_group_stage stage)
+{
+    const struct ncclComm *comm = NULL;
+    for (const struct tt_job *job = jobs->first; job != NULL; job = job->next) {
+        if (job->stage == stage) {
+            if (comm != NULL && job->comm != comm) {
+                return true;
+            }
+            comm = job->comm;
+        }
+    }
+    return false;
+}
+
 // Launches in the order of the calls, whichever communicators they are on.
 static ncclResult_t run_in_order(struct tt_jobs *jobs, enum tt_group_stage stage)
 {
     ncclResult_t result = ncclSuccess;
+    on_several = are_on_several(jobs, stage);
     for (struct tt_job *job = jobs->first; job != NULL && result == ncclSuccess; job = job->next) {
         if (job->stage == stage) {
             result = run_job(job);
         }
     }
+    on_several = false;
     return result;
 }
 

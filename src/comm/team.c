@@ -131,7 +131,8 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
 
 ncclResult_t tt_team_join(struct ncclComm *comm)
 {
-    if (tt_executor->join == NULL || !is_one_machine(comm)) {
+    if (tt_executor->join == NULL || comm->nranks > tt_executor->most_ranks ||
+        !is_one_machine(comm)) {
         return ncclSuccess;
     }
     struct tt_arena *arena = NULL;

@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -74,10 +75,17 @@ struct tt_multicast {
     uint64_t where; // the same on ranks whose buffers are the same memory; 0: there is none
 };
 
+// What a collective's call knows besides the operation.
+struct tt_call_context {
+    struct tt_multicast multicast;
+    bool may_wait; // the calling thread may wait a little for other ranks: it is none of them
+};
+
 struct tt_executor {
     const char *name;
 
     // ---- The host team. NULL, all of these: this kind of device has none yet.
+    int most_ranks; // of a team
     // Makes the memory that `nranks` ranks of a machine share: a descriptor, for all their
     // processes.
     ncclResult_t (*arena_create)(int nranks, int *descriptor_out);
@@ -93,7 +101,7 @@ struct tt_executor {
     // ---- Operations: enqueued on `stream`, before they have run. Stream-ordered on every rank.
     // A checked collective with something to do. Its arrays are copied.
     ncclResult_t (*collective)(struct tt_host *host, const struct tt_op *op,
-                               const struct tt_multicast *multicast, cudaStream_t stream);
+                               const struct tt_call_context *context, cudaStream_t stream);
     ncclResult_t (*all_reduce_rmsnorm)(const struct tt_rmsnorm *operation, cudaStream_t stream);
 };
 

@@ -257,7 +257,7 @@ static unsigned parts_for(struct tt_host *host, size_t bytes)
 }
 
 ncclResult_t tt_collective_launch(struct tt_host *host, const struct tt_op *op,
-                                  const struct tt_multicast *multicast, cudaStream_t stream)
+                                  const struct tt_call_context *context, cudaStream_t stream)
 {
     size_t send = tt_op_send_bytes(op, host->rank, host->nranks);
     size_t recv = tt_op_recv_bytes(op, host->rank, host->nranks);
@@ -266,10 +266,10 @@ ncclResult_t tt_collective_launch(struct tt_host *host, const struct tt_op *op,
                                        .name = tt_function_name(op->function),
                                        .step = step,
                                        .parts = parts_for(host, most),
-                                       .is_short = most <= SHORT_BYTES,
+                                       .is_short = context->may_wait && most <= SHORT_BYTES,
                                        .op_offset = offsetof(struct collective, op)},
                               .op = *op,
-                              .multicast = *multicast,
+                              .multicast = context->multicast,
                               .is_payload = tt_payload_fits(op, host->nranks)};
     if (!op->is_uneven) {
         return tt_task_launch(&even.task, sizeof even, stream);

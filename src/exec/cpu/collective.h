@@ -8,6 +8,6 @@
 
 // Enqueues op, which is checked and has at least one element on some rank. Its arrays are copied.
 ncclResult_t tt_collective_launch(struct tt_host *host, const struct tt_op *op,
-                                  const struct tt_multicast *multicast, cudaStream_t stream);
+                                  const struct tt_call_context *context, cudaStream_t stream);
 
 #endif

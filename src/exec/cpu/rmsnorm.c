@@ -275,6 +275,7 @@ static ncclResult_t enqueue(const struct tt_rmsnorm *operation, cudaStream_t str
 
 static const struct tt_executor cpu_executor = {
     .name = "cpu",
+    .most_ranks = TT_ARENA_MOST_RANKS,
     .arena_create = tt_arena_create,
     .arena_map = tt_arena_map,
     .arena_release = tt_arena_release,
