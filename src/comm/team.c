@@ -14,6 +14,7 @@
 
 #include <cuda_runtime.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static bool is_one_machine(const struct ncclComm *comm)
@@ -98,22 +99,44 @@ static void fail(void *owner, ncclResult_t result, const char *text)
     (void)tt_comm_fail(owner, result, text);
 }
 
+// CUDA's number in this process of the device with this uuid; -1: it is not visible.
+static int device_of(const unsigned char *uuid)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        return -1;
+    }
+    for (int d = 0; d < count; d++) {
+        struct cudaDeviceProp properties;
+        if (cudaGetDeviceProperties(&properties, d) == cudaSuccess &&
+            memcmp(&properties.uuid, uuid, sizeof properties.uuid) == 0) {
+            return d;
+        }
+    }
+    return -1;
+}
+
 static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
 {
     struct tt_choice choice;
     TRY(tt_choice_parse(tt_param_text(TT_PARAM_ALGO), &choice));
-    int *process = malloc((size_t)comm->nranks * sizeof *process);
+    int *process = malloc(2 * (size_t)comm->nranks * sizeof *process);
     if (process == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
                        comm->nranks);
     }
+    int *devices = process + comm->nranks;
     for (int r = 0; r < comm->nranks; r++) {
-        process[r] = comm->peers[r].process;
+        const struct tt_peer *peer = &comm->peers[r];
+        process[r] = peer->process;
+        devices[r] = peer->process == comm->peers[comm->rank].process ? peer->cuda_device
+                                                                      : device_of(peer->gpu_uuid);
     }
     struct tt_team team = {.rank = comm->rank,
                            .nranks = comm->nranks,
                            .device = comm->cuda_device,
                            .process = process,
+                           .devices = devices,
                            .abort_flag = comm->abort_flag,
                            .async_error = &comm->async_error,
                            .comm_name = comm->name,

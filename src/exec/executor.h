@@ -29,6 +29,7 @@ struct tt_choice; // plan/select.h
 struct tt_team {
     int rank, nranks;                   // in the team
     int device;                         // CUDA's number
+    const int *devices;                 // [nranks] those of all ranks; -1: not of this process
     const int *process;                 // [nranks] equal numbers: one address space
     const _Atomic uint32_t *abort_flag; // not 0: waits end and the operation with them
     _Atomic int *async_error; // ncclResult_t; the first error found while running is left here

@@ -180,6 +180,14 @@ void vgpuCountTransfer(const void *address, size_t bytes, int is_store)
     }
 }
 
+void vgpuCountDeviceTransfer(int other, size_t bytes, int is_store)
+{
+    struct vgpu_device *device = vgpu_counting ? vgpu_current_device() : NULL;
+    if (device && valid(other)) {
+        count_move(is_store ? device->ordinal : other, is_store ? other : device->ordinal, bytes);
+    }
+}
+
 void vgpu_count_multimem(const struct vgpu_multimem_range *range, size_t bytes, bool is_load)
 {
     struct vgpu_device *device = vgpu_current_device();

@@ -92,6 +92,8 @@ static void reporting(void *argument, unsigned block, unsigned blocks)
     vgpuCountTransfer(job->theirs, 1000, 0);
     vgpuCountTransfer(job->theirs + block, 24, 1);
     vgpuCountTransfer(job->mine, 7, 1);
+    vgpuCountDeviceTransfer(3, 5, 0);
+    vgpuCountDeviceTransfer(-1, 5, 0);
 }
 
 static void native_blocks_report(void)
@@ -102,10 +104,11 @@ static void native_blocks_report(void)
     EXPECT_CUDA(vgpuLaunchNative("reporting", reporting, &job, sizeof(job), 100, 0));
     EXPECT_CUDA(cudaDeviceSynchronize());
     vgpuStatsRead(stats, VGPU_MAX_DEVICES);
-    EXPECT_EQ(stats[2].bytes_in, 100 * 1000);
+    EXPECT_EQ(stats[2].bytes_in, 100 * 1005);
+    EXPECT_EQ(stats[3].bytes_out, 100 * 5);
     EXPECT_EQ(stats[2].bytes_out, 100 * 24);
     EXPECT_EQ(stats[2].bytes_local, 100 * 7);
-    EXPECT_EQ(stats[2].messages_in, 100);
+    EXPECT_EQ(stats[2].messages_in, 200);
     EXPECT_EQ(stats[2].messages_out, 100);
     EXPECT_EQ(stats[2].messages_local, 100);
     EXPECT_EQ(vgpuStatsLinkMessages(1, 2), 100);

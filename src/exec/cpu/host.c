@@ -56,7 +56,7 @@ static ncclResult_t open_record(struct tt_host *host)
 ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
 {
     struct tt_host *host = aligned_alloc(_Alignof(struct tt_host), sizeof *host);
-    int *process = calloc((size_t)team->nranks, sizeof *process);
+    int *process = calloc(2 * (size_t)team->nranks, sizeof *process);
     if (host != NULL) {
         memset(host, 0, sizeof *host);
         host->buffers = tt_buffers_new(team->nranks);
@@ -75,9 +75,14 @@ ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
         return tt_fail(ncclSystemError, "rank %d: no memory for a team of %d ranks", team->rank,
                        team->nranks);
     }
-    memcpy(process, team->process, (size_t)team->nranks * sizeof *process);
+    int *devices = process + team->nranks;
+    for (int rank = 0; rank < team->nranks; rank++) {
+        process[rank] = team->process[rank];
+        devices[rank] = team->devices == NULL ? -1 : team->devices[rank];
+    }
     host->team = *team;
     host->team.process = process;
+    host->team.devices = devices;
     host->rank = team->rank;
     host->nranks = team->nranks;
     host->arena = team->arena;

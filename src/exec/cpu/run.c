@@ -170,9 +170,11 @@ static size_t expand(const struct tt_run *run, const struct tt_place *place, siz
     return (size_t)run->nranks;
 }
 
-static void count_place(const struct tt_run *run, const struct tt_place *place, size_t skip,
+// Scratch memory counts as its rank's device's.
+static void count_place(const struct tt_host *host, const struct tt_place *place, size_t skip,
                         void *const *address, size_t addresses, size_t bytes, bool is_store)
 {
+    const struct tt_run *run = host->run;
     if (place->rank == TT_SWITCH) {
         char *base = place->buffer == TT_BUFFER_SEND ? run->switch_send : run->switch_recv;
         base += place->offset + skip;
@@ -180,16 +182,22 @@ static void count_place(const struct tt_run *run, const struct tt_place *place, 
         return;
     }
     for (size_t i = 0; i < addresses; i++) {
-        vgpuCountTransfer(address[i], bytes, is_store);
+        if (place->buffer == TT_BUFFER_SCRATCH) {
+            int rank = place->rank >= 0 ? place->rank : (int)i;
+            vgpuCountDeviceTransfer(host->team.devices[rank], bytes, is_store);
+        } else {
+            vgpuCountTransfer(address[i], bytes, is_store);
+        }
     }
 }
 
 // ---- Steps --------------------------------------------------------------------------------------
 
 // The next `count` elements of a reduction or a copy.
-static void do_chunk(const struct tt_run *run, struct tt_run_lane *lane, const struct tt_step *step,
-                     size_t count)
+static void do_chunk(const struct tt_host *host, struct tt_run_lane *lane,
+                     const struct tt_step *step, size_t count)
 {
+    const struct tt_run *run = host->run;
     const struct tt_plan *plan = run->plan;
     bool reduces = step->kind == TT_STEP_REDUCE;
     bool partial_in = reduces && (step->flags & TT_PARTIAL_IN) != 0;
@@ -203,7 +211,7 @@ static void do_chunk(const struct tt_run *run, struct tt_run_lane *lane, const s
         size_t got =
             expand(run, place, lane->done * each, to, run->is_scaled ? lane->scale + ins : NULL);
         if (vgpu_counting) {
-            count_place(run, place, lane->done * each, to, got, count * each, false);
+            count_place(host, place, lane->done * each, to, got, count * each, false);
         }
         ins += got;
     }
@@ -212,7 +220,7 @@ static void do_chunk(const struct tt_run *run, struct tt_run_lane *lane, const s
         const struct tt_place *place = &plan->place[step->out + i];
         size_t got = expand(run, place, lane->done * each, lane->out + outs, NULL);
         if (vgpu_counting) {
-            count_place(run, place, lane->done * each, lane->out + outs, got, count * each, true);
+            count_place(host, place, lane->done * each, lane->out + outs, got, count * each, true);
         }
         outs += got;
     }
@@ -237,7 +245,7 @@ static enum tt_progress do_data(struct tt_host *host, const struct tt_run *run,
     for (;;) {
         size_t left = step->count - lane->done;
         size_t count = left < most ? left : most;
-        do_chunk(run, lane, step, count);
+        do_chunk(host, lane, step, count);
         lane->done += count;
         if (lane->done == step->count) {
             lane->done = 0;

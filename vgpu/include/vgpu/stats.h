@@ -51,6 +51,9 @@ uint64_t vgpuStatsLinkMessages(int from, int to);
 // For native code: `bytes` at `address` (memory of any device) were read (or written) by the
 // running block's device.
 void vgpuCountTransfer(const void *address, size_t bytes, int is_store);
+// The same for memory that stands for that of a device, but is not: a library's own buffers for
+// transfers. Nothing is counted for what is no device's number. Since 0.2.
+void vgpuCountDeviceTransfer(int device, size_t bytes, int is_store);
 
 #ifdef __cplusplus
 }
