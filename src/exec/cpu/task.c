@@ -19,7 +19,8 @@ static const uint64_t stay_ns = 20000;
 // The same where ranks outnumber cores, so that peers may need this one: it then gives its core
 // away between looks.
 static const uint64_t stay_crowded_ns = 60000;
-enum { LOOKS_PER_CLOCK = 32, LOOKS_PER_YIELD = 4 };
+// Else it seldom does, for a peer that lost its core to another program.
+enum { LOOKS_PER_CLOCK = 32, LOOKS_PER_YIELD_CROWDED = 4, LOOKS_PER_YIELD = 256 };
 
 // ---- Recording ----------------------------------------------------------------------------------
 
@@ -114,10 +115,11 @@ static void run_block(void *argument, unsigned block, unsigned block_count)
 static bool run_here(struct tt_task *task)
 {
     bool crowded = task->host->nranks > vgpuWorkerCount();
+    unsigned yield = crowded ? LOOKS_PER_YIELD_CROWDED : LOOKS_PER_YIELD;
     uint64_t end_ns = 0;
     enum tt_progress progress = TT_WAITING;
     for (unsigned look = 1; (progress = task->step(task, 0)) == TT_WAITING; look++) {
-        if (crowded && look % LOOKS_PER_YIELD == 0) {
+        if (look % yield == 0) {
             (void)sched_yield();
         }
         if (look % LOOKS_PER_CLOCK != 0) {
