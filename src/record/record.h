@@ -92,7 +92,7 @@ struct tt_record_owner {
 // ---- A record's life ----------------------------------------------------------------------------
 
 // Opens a record. It then appears in dumps.
-ncclResult_t tt_record_open(const struct tt_record_owner *owner, struct tt_record **record_out);
+ncclResult_t tt_record_open(const struct tt_record_owner *whose, struct tt_record **record_out);
 // Closes it. No line of it is touched any more. Accepts NULL.
 void tt_record_close(struct tt_record *record);
 
