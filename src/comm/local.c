@@ -113,12 +113,22 @@ void tt_local_leave(struct ncclComm *comm)
     }
     pthread_mutex_unlock(&mutex);
     if (last) {
+        if (group->kept != NULL) {
+            group->release(group->kept);
+        }
         free(group->world_rank);
         free(group->slots);
         free(group);
     }
     free(local);
     comm->local = NULL;
+}
+
+void tt_local_keep(struct ncclComm *comm, void *thing, void (*release)(void *thing))
+{
+    struct tt_local_group *group = comm->local->group;
+    group->release = release;
+    group->kept = thing;
 }
 
 int tt_local_size(const struct ncclComm *comm)

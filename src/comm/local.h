@@ -24,6 +24,10 @@ ncclResult_t tt_local_barrier(struct ncclComm *comm);
 // Valid until the next tt_local_ call; a barrier is implied on entry.
 ncclResult_t tt_local_exchange(struct ncclComm *comm, void *mine, void *const **all_out);
 
+// For the leader, once: keeps what it makes for all ranks of the process until the last of them has
+// left the communicator, whatever happens to each; then `release` is called.
+void tt_local_keep(struct ncclComm *comm, void *thing, void (*release)(void *thing));
+
 // Descriptors: rank r gives `descriptor` (or -1: none); on return descriptors_out[q] for each world
 // rank q of the same machine in another process is a descriptor of this process (the caller's rank
 // owns and closes it), -1 for others and for ranks of the same process. Collective over the

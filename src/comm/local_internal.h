@@ -21,6 +21,8 @@ struct tt_local_group {
     void **slots;                // [size]; slot i written by rank i between two barriers
     _Atomic int arrived;         // at the barrier
     _Atomic uint32_t generation; // of the barrier; release by the last to come, acquire by the rest
+    void *kept; // by the leader (tt_local_keep), until the last rank leaves; NULL: nothing
+    void (*release)(void *kept);
     // 1 while a rank writes the reason, then 2: a rank gave up, nobody may wait for it. Release by
     // who fails, acquire by who waits.
     _Atomic int failed;

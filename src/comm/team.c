@@ -64,7 +64,12 @@ static ncclResult_t pass_descriptor(struct ncclComm *comm, int *descriptor)
     return ncclSuccess;
 }
 
-// The process's mapping, with one reference of the leader's.
+static void release_arena(void *arena)
+{
+    tt_executor->arena_release(arena);
+}
+
+// The process's mapping: stays until its last rank has left.
 static ncclResult_t share_arena(struct ncclComm *comm, struct tt_arena **arena_out)
 {
     int descriptor = -1;
@@ -84,12 +89,9 @@ static ncclResult_t share_arena(struct ncclComm *comm, struct tt_arena **arena_o
     }
     if (tt_local_rank(comm) == 0) {
         TRY(tt_executor->arena_map(descriptor, comm->nranks, &arena));
+        tt_local_keep(comm, arena, release_arena);
     }
-    ncclResult_t result = tt_local_exchange(comm, arena, &all);
-    if (result != ncclSuccess) {
-        tt_executor->arena_release(arena);
-        return result;
-    }
+    TRY(tt_local_exchange(comm, arena, &all));
     *arena_out = all[0];
     return ncclSuccess;
 }
@@ -160,16 +162,7 @@ ncclResult_t tt_team_join(struct ncclComm *comm)
     }
     struct tt_arena *arena = NULL;
     TRY(share_arena(comm, &arena));
-    ncclResult_t result = join(comm, arena);
-    if (result != ncclSuccess) {
-        tt_local_fail(comm, result, tt_thread_error()); // the others of the process do not wait
-    } else {
-        result = tt_local_barrier(comm); // all have it
-    }
-    if (tt_local_rank(comm) == 0) {
-        tt_executor->arena_release(arena);
-    }
-    return result;
+    return join(comm, arena);
 }
 
 void tt_team_leave(struct ncclComm *comm)
