@@ -104,27 +104,35 @@ static void fill_contract_float(bool product, uint32_t key, size_t first, size_t
     }
 }
 
+// shared: the same for all ranks' element; random: this rank's.
+static uint64_t exact_bits(const struct perf_input *input, bool active, uint32_t shared,
+                           uint32_t random)
+{
+    const bool product = input->op == ncclProd, negative = random & 1;
+    if (is_float(input->type)) {
+        int exponent = (int)(shared >> 16) % 4 - 2;
+        if (product) {
+            exponent = !active ? 0 : random & 2 ? 1 : -1;
+        }
+        return active || product ? power_of_two(input->type, exponent, negative) : 0;
+    }
+    int64_t value = active ? 1 + (int64_t)(random >> 8) % 4 : 0;
+    if (product) {
+        value = active ? 2 : 1;
+    }
+    return (uint64_t)(is_signed(input->type) && negative ? -value : value);
+}
+
 static void fill_exact(const struct perf_input *input, int rank, size_t first, size_t count,
                        char *to)
 {
     enum { ACTIVE = 4 }; // ranks whose element is not neutral
     const size_t bytes = perf_type_bytes(input->type);
     const uint32_t of_all = key_of(input, -1), own = key_of(input, rank);
-    const bool product = input->op == ncclProd;
     for (size_t i = 0; i < count; i++) {
         uint32_t shared = mix_index(of_all, first + i), random = mix_index(own, first + i);
         int turn = (rank + (int)(shared % (uint32_t)input->nranks)) % input->nranks;
-        bool active = turn < ACTIVE, negative = random & 1;
-        uint64_t bits;
-        if (is_float(input->type)) {
-            int exponent =
-                product ? active ? (random & 2 ? 1 : -1) : 0 : (int)(shared >> 16) % 4 - 2;
-            bits = active || product ? power_of_two(input->type, exponent, negative) : 0;
-        } else {
-            int64_t value =
-                product ? (active ? 2 : 1) : (active ? 1 + (int64_t)(random >> 8) % 4 : 0);
-            bits = (uint64_t)(is_signed(input->type) && negative ? -value : value);
-        }
+        uint64_t bits = exact_bits(input, turn < ACTIVE, shared, random);
         memcpy(to + i * bytes, &bits, bytes);
     }
 }

@@ -238,45 +238,54 @@ static bool time_graph(struct perf_run *run, const struct perf_case *what, doubl
     return good;
 }
 
-// Iterations first .. first + n with events around each, read into the samples.
-static bool sample_some(struct perf_run *run, const struct perf_case *what, int first, int n)
+// The event before (0) or after (1) iteration i of those between two looks at the clock.
+static cudaEvent_t event_of(const struct perf_run *run, int g, int i, int which)
 {
-    const int gpus = run->options->gpus;
-    for (int i = 0; i < n; i++) {
-        for (int step = 0; step < 2; step++) {
-            for (int g = 0; g < gpus; g++) {
-                cudaEvent_t event = run->events[(g * PERF_EVENTS + i) * 2 + step];
-                if (!perf_cuda(run, cudaSetDevice(run->ranks[g].device), "cudaSetDevice") ||
-                    !perf_cuda(run, cudaEventRecord(event, run->ranks[g].stream),
-                               "cudaEventRecord")) {
-                    return false;
-                }
-            }
-            if (step == 0 && !start_aggregated(run, what, first + i)) {
-                return false;
-            }
-        }
-        if (run->options->blocking == 3 && !(wait_for_streams(run) && perf_barrier(run->team))) {
+    return run->events[((size_t)g * PERF_EVENTS + (size_t)i) * 2 + (size_t)which];
+}
+
+static bool record(struct perf_run *run, int i, int which)
+{
+    for (int g = 0; g < run->options->gpus; g++) {
+        if (!perf_cuda(run, cudaSetDevice(run->ranks[g].device), "cudaSetDevice") ||
+            !perf_cuda(run, cudaEventRecord(event_of(run, g, i, which), run->ranks[g].stream),
+                       "cudaEventRecord")) {
             return false;
         }
     }
-    if (!wait_for_streams(run)) {
-        return false;
-    }
-    for (int g = 0; g < gpus; g++) {
+    return true;
+}
+
+static bool read_samples(struct perf_run *run, int first, int n)
+{
+    for (int g = 0; g < run->options->gpus; g++) {
         double *samples =
             run->team->sample + (size_t)run->ranks[g].rank * (size_t)run->options->iterations;
         for (int i = 0; i < n; i++) {
-            cudaEvent_t *pair = &run->events[(g * PERF_EVENTS + i) * 2];
             float ms = 0;
-            if (!perf_cuda(run, cudaEventElapsedTime(&ms, pair[0], pair[1]),
-                           "cudaEventElapsedTime")) {
+            if (!perf_cuda(
+                    run, cudaEventElapsedTime(&ms, event_of(run, g, i, 0), event_of(run, g, i, 1)),
+                    "cudaEventElapsedTime")) {
                 return false;
             }
             samples[first + i] = ms * 1e-3 / run->options->aggregated;
         }
     }
     return true;
+}
+
+// Iterations first .. first + n with events around each, read into the samples.
+static bool sample_some(struct perf_run *run, const struct perf_case *what, int first, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (!record(run, i, 0) || !start_aggregated(run, what, first + i) || !record(run, i, 1)) {
+            return false;
+        }
+        if (run->options->blocking == 3 && !(wait_for_streams(run) && perf_barrier(run->team))) {
+            return false;
+        }
+    }
+    return wait_for_streams(run) && read_samples(run, first, n);
 }
 
 static bool judge_samples(struct perf_run *run, struct perf_side *side)

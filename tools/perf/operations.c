@@ -205,9 +205,8 @@ size_t perf_send_count(const struct perf_shape *s, int rank)
     switch (s->operation->kind) {
     case PERF_REDUCE_SCATTER:
     case PERF_ALL_TO_ALL:
+    case PERF_SCATTER: // room on every rank, as in nccl-tests; the root's counts
         return s->count * n;
-    case PERF_SCATTER:
-        return s->count * n; // room on every rank, as in nccl-tests; the root's counts
     case PERF_ALL_GATHER_V:
     case PERF_GATHER_V:
         return s->parts[rank];

@@ -201,6 +201,21 @@ static bool set_number(const struct perf_option *option, const char *text, void 
     return true;
 }
 
+// "N:FD"
+static bool set_child(struct perf_options *options, const char *text)
+{
+    char *end;
+    long child = strtol(text, &end, 10);
+    if (end == text || *end != ':' || child < 0 || child > PERF_MAX_RANKS) {
+        return false;
+    }
+    const char *rest = end + 1;
+    long fd = strtol(rest, &end, 10);
+    options->child = (int)child;
+    options->child_fd = (int)fd;
+    return end != rest && *end == '\0' && fd >= 0 && fd <= INT_MAX;
+}
+
 static bool set(struct perf_options *options, const struct perf_option *option, const char *text)
 {
     void *field = (char *)options + option->field;
@@ -228,7 +243,7 @@ static bool set(struct perf_options *options, const struct perf_option *option, 
         *(const char **)field = text;
         return true;
     case PERF_CHILD:
-        return sscanf(text, "%d:%d", &options->child, &options->child_fd) == 2 ||
+        return set_child(options, text) ||
                refuse(option, "\"%s\" is not what this program passes to its processes", text);
     case PERF_REFUSED:
         return refuse(option,
@@ -332,28 +347,48 @@ static const struct perf_operation *operation_of(int *argc, char ***argv)
     return perf_operation_find((*argv)[0]);
 }
 
-static int parse(struct perf_options *options, int argc, char **argv)
+enum { OPTIONS_MOST = 64 };
+_Static_assert(sizeof perf_option_table / sizeof *perf_option_table < OPTIONS_MOST, "room");
+
+// As getopt_long wants them. Long ones are told from short ones by 256 and more.
+static void list_options(char *letters, struct option *longs)
 {
-    char letters[2 * sizeof perf_option_table / sizeof *perf_option_table + 2] = ":";
-    struct option longs[sizeof perf_option_table / sizeof *perf_option_table + 1];
-    size_t n = 0, letter = 1;
+    *letters++ = ':';
     for (size_t i = 0; i < perf_options_count; i++) {
         const struct perf_option *o = &perf_option_table[i];
         if (o->kind == PERF_HEADING) {
             continue;
         }
         bool takes = o->kind != PERF_HELP;
-        longs[n++] =
+        *longs++ =
             (struct option){o->name, takes ? required_argument : no_argument, NULL, 256 + (int)i};
         if (o->letter != 0) {
-            letters[letter++] = o->letter;
+            *letters++ = o->letter;
             if (takes) {
-                letters[letter++] = ':';
+                *letters++ = ':';
             }
         }
     }
-    letters[letter] = '\0';
-    longs[n] = (struct option){0};
+    *letters = '\0';
+    *longs = (struct option){0};
+}
+
+// What getopt_long has found.
+static const struct perf_option *option_of(int found)
+{
+    for (size_t i = 0; i < perf_options_count && found < 256; i++) {
+        if (perf_option_table[i].letter == found) {
+            return &perf_option_table[i];
+        }
+    }
+    return &perf_option_table[found - 256];
+}
+
+static int parse(struct perf_options *options, int argc, char **argv)
+{
+    char letters[2 * OPTIONS_MOST];
+    struct option longs[OPTIONS_MOST];
+    list_options(letters, longs);
     opterr = 0;
     optind = 0; // glibc: begin anew
     for (;;) {
@@ -368,13 +403,7 @@ static int parse(struct perf_options *options, int argc, char **argv)
         if (found == '?') {
             return complain("%s: there is no such option; --help lists all", argv[optind - 1]);
         }
-        const struct perf_option *option = perf_option_table;
-        for (size_t i = 0; i < perf_options_count; i++) {
-            option = &perf_option_table[i];
-            if (found == 256 + (int)i || (found == option->letter && option->letter != 0)) {
-                break;
-            }
-        }
+        const struct perf_option *option = option_of(found);
         if (option->kind == PERF_HELP) {
             perf_help(stdout, options->operation);
             return -1;

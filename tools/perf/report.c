@@ -60,35 +60,45 @@ static void print_centred(const char *text, int width)
     printf("%*s%*s", before, text, width - before, "");
 }
 
+// The columns of both sides: the four of every table, then those that were asked for.
+static void print_names(const struct perf_options *o, const char *const *names)
+{
+    for (int side = 0; side < 2; side++) {
+        printf("  %7s  %6s  %6s  %6s", names[0], names[1], names[2], names[3]);
+        for (int k = 4; k < 8 && o->per_iteration; k++) {
+            printf("  %7s", names[k]);
+        }
+        for (int k = 8; k < 12 && o->percentiles; k++) {
+            printf("  %7s", names[k]);
+        }
+    }
+}
+
 static void print_columns(const struct perf_options *o)
 {
-    static const char *const iteration[] = {"i_min", "i_max", "i_p99", "i_cv%"};
-    static const char *const percentile[] = {"p50", "p90", "p99", "max"};
-    const bool i = o->per_iteration, p = o->percentiles;
-    const int width = 31 + (i ? 36 : 0) + (p ? 36 : 0);
+    const char *const names[] = {o->cpu_time ? "cputime" : "time",
+                                 "algbw",
+                                 "busbw",
+                                 "#wrong",
+                                 "i_min",
+                                 "i_max",
+                                 "i_p99",
+                                 "i_cv%",
+                                 "p50",
+                                 "p90",
+                                 "p99",
+                                 "max"};
+    static const char *const units[] = {"(us)", "(GB/s)", "(GB/s)", "",     "(us)", "(us)",
+                                        "(us)", "(%)",    "(us)",   "(us)", "(us)", "(us)"};
+    const int width = 31 + (o->per_iteration ? 36 : 0) + (o->percentiles ? 36 : 0);
     printf("#\n# %10s  %12s  %8s  %6s  %6s", "", "", "", "", "");
     print_centred("out-of-place", width);
     print_centred("in-place", width);
     printf("\n# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
-    for (int side = 0; side < 2; side++) {
-        printf("  %7s  %6s  %6s  %6s", o->cpu_time ? "cputime" : "time", "algbw", "busbw",
-               "#wrong");
-        for (int k = 0; k < 8; k++) {
-            if (k < 4 ? i : p) {
-                printf("  %7s", k < 4 ? iteration[k] : percentile[k - 4]);
-            }
-        }
-    }
+    print_names(o, names);
     printf("%s\n# %10s  %12s  %8s  %6s  %6s", o->timestamps ? "            timestamp" : "", "(B)",
            "(elements)", "", "", "");
-    for (int side = 0; side < 2; side++) {
-        printf("  %7s  %6s  %6s  %6s", "(us)", "(GB/s)", "(GB/s)", "");
-        for (int k = 0; k < 8; k++) {
-            if (k < 4 ? i : p) {
-                printf("  %7s", k == 3 ? "(%)" : "(us)");
-            }
-        }
-    }
+    print_names(o, units);
     printf("%s\n", o->timestamps ? "    %Y-%m-%d %H:%M:%S" : "");
 }
 
@@ -214,7 +224,7 @@ int perf_report_end(struct perf_report *report, const struct perf_team *team)
 {
     const struct perf_options *o = report->options;
     const char *limit_text = getenv("NCCL_TESTS_MIN_BW");
-    double limit = limit_text != NULL ? atof(limit_text) : -1;
+    double limit = limit_text != NULL ? strtod(limit_text, NULL) : -1;
     double mean = report->bus_count > 0 ? report->bus_sum / (double)report->bus_count : 0;
     bool fast = limit < 0 || mean >= limit * 0.9; // nccl-tests' tenth of grace
     perf_progress_clear(report);

@@ -46,16 +46,17 @@ static int device_of(struct perf_run *run, int rank)
     if (!perf_cuda(run, cudaGetDeviceCount(&devices), "cudaGetDeviceCount")) {
         return -1;
     }
-    const char *first = getenv("NCCL_TESTS_DEVICE");
-    int device = (first != NULL ? atoi(first) : 0) + rank;
+    const char *text = getenv("NCCL_TESTS_DEVICE");
+    long first = text != NULL ? strtol(text, NULL, 10) : 0;
+    long device = first < -PERF_MAX_RANKS || first > PERF_MAX_RANKS ? -1 : first + rank;
     if (device < 0 || (device >= devices && (devices == 0 || !perf_library_is_tutti()))) {
         (void)perf_stop(run, PERF_NOT_THERE,
-                        "rank %d needs GPU %d, but there are %d; take fewer ranks "
-                        "(--processes, -t, -g)",
+                        "rank %d needs GPU %ld, but there are %d; take fewer ranks "
+                        "(--processes, -t, -g) or another NCCL_TESTS_DEVICE",
                         rank, device, devices);
         return -1;
     }
-    return device % devices;
+    return (int)(device % devices);
 }
 
 static bool describe(struct perf_run *run, int rank, int device)
