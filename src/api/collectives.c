@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/arguments.h"
 #include "api/function.h"
-#include "api/unavailable.h"
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/group.h"
@@ -237,48 +236,4 @@ TT_FUNCTION(ncclResult_t, Scatter,
 {
     return submit(&(struct call){"ncclScatter", TT_SCATTER, sendbuff, recvbuff, count, datatype,
                                  ncclSum, root, comm, stream});
-}
-
-// ---- Messages: their arguments are checked; the rest is not part of this version
-// -----------------
-
-static ncclResult_t refuse(ncclComm_t comm, const struct tt_arguments *arguments)
-{
-    ncclResult_t result = tt_comm_enter(comm, arguments->call);
-    if (result == ncclSuccess) {
-        result = tt_check_arguments(comm, arguments);
-        tt_comm_leave(comm);
-    }
-    return tt_group_latch(result == ncclSuccess ? tt_unavailable(arguments->call) : result);
-}
-
-#define MESSAGE(name)                                                                              \
-    (&(struct tt_arguments){                                                                       \
-        .call = "nccl" name, .count = count, .type = datatype, .peer = peer, .is_pair = true})
-
-TT_FUNCTION(ncclResult_t, Send,
-            (const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
-             cudaStream_t stream))
-{
-    (void)sendbuff, (void)stream;
-    return refuse(comm, MESSAGE("Send"));
-}
-
-TT_FUNCTION(ncclResult_t, Recv,
-            (void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
-             cudaStream_t stream))
-{
-    (void)recvbuff, (void)stream;
-    return refuse(comm, MESSAGE("Recv"));
-}
-
-// NOLINTNEXTLINE(readability-function-size): NCCL's signature
-TT_FUNCTION(ncclResult_t, PutSignal,
-            (const void *localbuff, size_t count, ncclDataType_t datatype, int peer,
-             ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags,
-             ncclComm_t comm, cudaStream_t stream))
-{
-    (void)localbuff, (void)peerWin, (void)peerWinOffset, (void)sigIdx, (void)ctx, (void)flags,
-        (void)stream;
-    return refuse(comm, MESSAGE("PutSignal"));
 }

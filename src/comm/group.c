@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "comm/comm.h"
+#include "comm/messages.h"
 #include "comm/stage.h"
 
 #include <stdlib.h>
@@ -136,6 +137,11 @@ ncclResult_t tt_group_launch(struct ncclComm *comm,
     return tt_stage_run_here(comm, run, argument);
 }
 
+bool tt_group_is_open(void)
+{
+    return depth > 0;
+}
+
 void tt_group_start(void)
 {
     depth++;
@@ -160,6 +166,9 @@ ncclResult_t tt_group_end(void)
                          "ncclGroupEnd: the group makes %d blocking and %d nonblocking "
                          "communicators; config->blocking must be equal for all in a group",
                          blocking, nonblocking);
+    }
+    if (result == ncclSuccess) {
+        result = tt_messages_gather(&jobs);
     }
     if (result != ncclSuccess) {
         drop_jobs(&jobs);

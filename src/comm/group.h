@@ -14,7 +14,14 @@ struct ncclComm;
 // When a job runs inside a group's end: all jobs of one stage before the next stage, each
 // communicator's jobs in order, on a thread per communicator where a stage has several (a rank of a
 // collective job must not wait for another of its thread).
-enum tt_group_stage { TT_GROUP_INIT, TT_GROUP_WINDOW, TT_GROUP_DEVICE_COMM, TT_GROUP_LAUNCH };
+// Messages are no jobs of their own: see messages.h.
+enum tt_group_stage {
+    TT_GROUP_INIT,
+    TT_GROUP_WINDOW,
+    TT_GROUP_DEVICE_COMM,
+    TT_GROUP_LAUNCH,
+    TT_GROUP_MESSAGE,
+};
 
 // Hands a job to the calling thread's group. argument: `bytes` bytes, copied. Outside a group it
 // runs at once and its result is returned; inside, ncclSuccess, and the first failing job's result
@@ -28,6 +35,8 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
 ncclResult_t tt_group_launch(struct ncclComm *comm,
                              ncclResult_t (*run)(struct ncclComm *comm, void *argument),
                              void *argument, size_t bytes);
+// Whether the calling thread is in a group.
+bool tt_group_is_open(void);
 // Whether nothing else that the calling thread launches now may be what its peers wait for: false
 // in the end of a group that launches on several communicators.
 bool tt_group_may_wait(void);

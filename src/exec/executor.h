@@ -6,6 +6,7 @@
 #define TT_EXECUTOR_H
 
 #include "nccl.h"
+#include "plan/op.h"
 
 #include <cuda_runtime_api.h>
 #include <stdatomic.h>
@@ -24,7 +25,6 @@ struct tt_symmetric {
 // It keeps what the pointers point to in use until tt_executor's `part` has returned.
 struct tt_arena;
 struct tt_host;
-struct tt_op;     // plan/op.h
 struct tt_choice; // plan/select.h
 struct tt_team {
     int rank, nranks;                   // in the team
@@ -82,6 +82,12 @@ struct tt_call_context {
     bool may_wait; // the calling thread may wait a little for other ranks: it is none of them
 };
 
+// One send or receive of a group.
+struct tt_message {
+    struct tt_op op; // TT_SEND or TT_RECV
+    cudaStream_t stream;
+};
+
 struct tt_executor {
     const char *name;
 
@@ -103,6 +109,11 @@ struct tt_executor {
     // A checked collective with something to do. Its arrays are copied.
     ncclResult_t (*collective)(struct tt_host *host, const struct tt_op *op,
                                const struct tt_call_context *context, cudaStream_t stream);
+    // Checked messages of one group, at least one: they go on side by side, those between the same
+    // two ranks in order. As many to the rank itself as from it, which fit together. All streams
+    // wait for all of them.
+    ncclResult_t (*messages)(struct tt_host *host, const struct tt_message *messages, size_t count,
+                             bool may_wait);
     ncclResult_t (*all_reduce_rmsnorm)(const struct tt_rmsnorm *operation, cudaStream_t stream);
 };
 

@@ -194,8 +194,10 @@ static void collectives(void)
           "count is");
     EXPECT_OK(ncclAllReduce(b, b, 1, ncclInt8, ncclSum, c, NULL));
     FAILS(ncclRedOpDestroy(ncclSum, c), ncclInvalidArgument, "op is 0, which is NCCL's own");
+    FAILS(pncclSend(b, 1, ncclInt8, 0, c, NULL), ncclInvalidUsage,
+          "Send(count 1, int8, to rank 0): a message to the rank itself, of which the group has no "
+          "receive");
     // Right arguments: this version has no more to offer.
-    FAILS(pncclSend(b, 1, ncclInt8, 0, c, NULL), ncclInvalidUsage, "not implemented yet: ncclSend");
     FAILS(ncclCommSplit(c, 0, 0, &c, NULL), ncclInvalidUsage, "not implemented yet: ncclCommSplit");
     FAILS(ncclGroupSimulateEnd(NULL), ncclInvalidUsage,
           "not implemented yet: ncclGroupSimulateEnd");

@@ -92,6 +92,13 @@ struct tt_own {
     _Alignas(64) _Atomic uint64_t entered;
     struct tt_call call; // of the operation entered last, for reports
     uint64_t multicast;  // tt_multicast.where of the running operation; before it enters
+    // Grows by one when messages of a group begin, once the last numbers of their pairs are set,
+    // and when they end: odd while they run (release).
+    _Atomic uint64_t messages;
+    _Atomic uint64_t turns; // calls whose turn is over, of those that went to a stream (release)
+    // What the next call that was put on a stream is behind there: work of another communicator
+    // (its hash; 0: of none, or it has begun), namely of that turn (48 bits) of that rank there.
+    _Atomic uint64_t behind, behind_turn;
     _Alignas(64) _Atomic uint64_t left;
     _Alignas(64) _Atomic uint32_t workers; // threads that can run its lanes; before it is ready
     // Changes when a segment is made known or withdrawn (release).

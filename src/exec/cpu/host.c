@@ -6,6 +6,7 @@
 #include "base/wait.h"
 #include "exec/cpu/buffers.h"
 #include "exec/cpu/choose.h"
+#include "exec/cpu/circle.h"
 #include "exec/cpu/run.h"
 #include "exec/cpu/uneven.h"
 #include "plan/cache.h"
@@ -18,6 +19,8 @@
 
 // A rank that is this late is named, and again each time the wait has doubled. It is no error.
 static const uint64_t late_ns = UINT64_C(10000000000);
+// How often a rank that waits looks whether it does so in a circle.
+static const uint64_t circle_ns = 100000000;
 // How long the end of a communicator waits for the other ranks' part in its operations.
 static const uint64_t drain_ns = UINT64_C(10000000000);
 // How long a rank that fails waits for the text of another that is failing.
@@ -101,6 +104,7 @@ ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
         tt_host_release(host);
         return result;
     }
+    tt_circle_add(host);
     *host_out = host;
     return ncclSuccess;
 }
@@ -167,6 +171,7 @@ void tt_host_part(struct tt_host *host)
     }
     atomic_store(&host->closed, true);
     (void)await_quiet(host);
+    tt_circle_remove(host);
     if (host->captured != NULL) {
         (void)cudaEventDestroy(host->captured);
     }
@@ -232,6 +237,10 @@ void tt_host_end(struct tt_host *host, uint64_t turn)
 {
     atomic_store_explicit(&host->running, 0, memory_order_release);
     count_done(host, turn);
+    if (turn > 0) {
+        atomic_store_explicit(&tt_arena_own(host->arena, host->rank)->turns, turn,
+                              memory_order_release);
+    }
     atomic_fetch_sub_explicit(&host->inside, 1, memory_order_release);
 }
 
@@ -364,7 +373,15 @@ enum tt_news tt_host_wait(struct tt_host *host, struct tt_watch *watch)
     if (watch->start_ns == 0) {
         watch->start_ns = now_ns;
         watch->next_report_ns = now_ns + late_ns;
+        watch->next_circle_ns = now_ns + circle_ns;
         return TT_GO_ON;
+    }
+    if (now_ns >= watch->next_circle_ns) {
+        watch->next_circle_ns = now_ns + circle_ns;
+        tt_circle_look(host);
+        if (tt_host_is_over(host)) {
+            return TT_OVER;
+        }
     }
     if (host->limit_ns > 0 && now_ns - watch->start_ns >= host->limit_ns) {
         return TT_LIMIT;

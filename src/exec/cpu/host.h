@@ -26,6 +26,7 @@ struct tt_plan_cache;
 // How long something has been waited for.
 struct tt_watch {
     uint64_t start_ns, next_report_ns; // 0: the clock has not been looked at
+    uint64_t next_circle_ns;
     uint32_t looks;
 };
 
@@ -37,6 +38,8 @@ struct tt_host {
     uint64_t limit_ns;       // after which a wait is an error; 0: never
     int lanes;               // that a rank can use; equal on all ranks; 0: not known yet
     bool is_one_process;     // all ranks are; known with `lanes`
+    struct tt_host *next;    // circle.c's
+    _Atomic uint64_t queued; // the turn that `behind` in the arena is of
     _Atomic int references;
     // The communicator has ended: nothing begins any more. Set before `inside` is looked at.
     _Atomic bool closed;

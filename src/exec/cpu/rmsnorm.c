@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/split.h"
 #include "exec/cpu/collective.h"
+#include "exec/cpu/messages.h"
 #include "exec/cpu/rmsnorm_claim.h"
 #include "exec/cpu/rmsnorm_rows.h"
 #include "exec/cpu/task.h"
@@ -282,6 +283,7 @@ static const struct tt_executor cpu_executor = {
     .join = tt_host_join,
     .part = tt_host_part,
     .collective = tt_collective_launch,
+    .messages = tt_messages_launch,
     .all_reduce_rmsnorm = enqueue,
 };
 const struct tt_executor *const tt_executor = &cpu_executor;

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/wait.h"
 #include "exec/cpu/buffers.h"
+#include "exec/cpu/circle.h"
 
 #include <sched.h>
 #include <vgpu/device_runtime.h>
@@ -56,6 +57,7 @@ static enum tt_progress begin(struct tt_task *task)
             task->line = record_call(task, &task->host->record->replays, NULL);
         }
         task->host->line = task->line;
+        tt_circle_begun(task->host, task->turn);
         tt_buffers_begin(task->host->buffers);
         atomic_store_explicit(&task->parts_left, task->parts, memory_order_relaxed);
     } else if (progress == TT_FAILED) {
@@ -229,6 +231,7 @@ ncclResult_t tt_task_launch(struct tt_task *task, size_t bytes, cudaStream_t str
             return ncclSuccess;
         }
         task->turn = tt_host_keep(host);
+        tt_circle_queued(host, task->turn, stream, true);
         atomic_store_explicit(&task->parts_left, 1, memory_order_relaxed);
         atomic_store_explicit(&task->state, BEGUN, memory_order_relaxed);
         return hand_over(task, bytes, stream);
@@ -240,5 +243,6 @@ ncclResult_t tt_task_launch(struct tt_task *task, size_t bytes, cudaStream_t str
     }
     task->turn = tt_host_call(host);
     task->line = record_call(task, &host->record->calls, stream);
+    tt_circle_queued(host, task->turn, stream, false);
     return hand_over(task, bytes, stream);
 }

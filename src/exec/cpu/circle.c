@@ -1,0 +1,362 @@
+// Finds waits in a circle. See circle.h.
+//
+// A node is a rank of a communicator, an edge leads to a rank that it waits for. From the node of
+// whoever looks, all that can be reached is searched, breadth first, until the search comes back.
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/circle.h"
+
+#include "base/log.h"
+#include "exec/cpu/pair.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAMS = 1024, RANK_BITS = 16, MOST_CIRCLE = 64 };
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards the rest
+static struct tt_host *first_host;                        // linked by `next`
+
+// The last work that was put on each stream; of streams that share a place, on the last one.
+static struct {
+    uintptr_t key;
+    uint64_t hash, turn;
+    int rank;
+} streams[STREAMS];
+
+// ---- What is known ------------------------------------------------------------------------------
+
+void tt_circle_add(struct tt_host *host)
+{
+    pthread_mutex_lock(&mutex);
+    host->next = first_host;
+    first_host = host;
+    pthread_mutex_unlock(&mutex);
+}
+
+void tt_circle_remove(struct tt_host *host)
+{
+    pthread_mutex_lock(&mutex);
+    struct tt_host **place = &first_host;
+    while (*place != NULL && *place != host) {
+        place = &(*place)->next;
+    }
+    if (*place != NULL) {
+        *place = host->next;
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+void tt_circle_queued(struct tt_host *host, uint64_t turn, cudaStream_t stream, bool is_begun)
+{
+    bool is_default = stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+    uintptr_t key = (uintptr_t)stream + (is_default ? (uintptr_t)host->team.device * 8 : 0) + 1;
+    size_t place = (size_t)((key >> 4 ^ key >> 14) % STREAMS);
+    struct tt_own *own = tt_arena_own(host->arena, host->rank);
+    pthread_mutex_lock(&mutex);
+    // What comes first is known only where nothing else of this rank is to come before it.
+    bool is_next =
+        !is_begun && atomic_load_explicit(&host->calls_done, memory_order_acquire) == turn - 1;
+    if (is_next && streams[place].key == key && streams[place].hash != host->team.comm_hash) {
+        atomic_store_explicit(&host->queued, turn, memory_order_relaxed);
+        atomic_store_explicit(&own->behind_turn,
+                              streams[place].turn << RANK_BITS | (uint64_t)streams[place].rank,
+                              memory_order_relaxed);
+        atomic_store_explicit(&own->behind, streams[place].hash, memory_order_release);
+    }
+    streams[place].key = key;
+    streams[place].hash = host->team.comm_hash;
+    streams[place].turn = turn;
+    streams[place].rank = host->rank;
+    pthread_mutex_unlock(&mutex);
+}
+
+void tt_circle_begun(struct tt_host *host, uint64_t turn)
+{
+    if (turn > 0 && atomic_load_explicit(&host->queued, memory_order_relaxed) == turn) {
+        atomic_store_explicit(&tt_arena_own(host->arena, host->rank)->behind, 0,
+                              memory_order_release);
+    }
+}
+
+// ---- Edges --------------------------------------------------------------------------------------
+
+enum reason { NONE, COLLECTIVE, SENDS, RECEIVES, BEHIND };
+
+// What a rank was seen to be in.
+struct state {
+    uint64_t messages, entered, behind, behind_turn;
+};
+
+static struct state state_of(const struct tt_host *host, int rank)
+{
+    const struct tt_own *own = tt_arena_own(host->arena, rank);
+    return (struct state){.messages = atomic_load_explicit(&own->messages, memory_order_acquire),
+                          .entered = atomic_load_explicit(&own->entered, memory_order_acquire),
+                          .behind = atomic_load_explicit(&own->behind, memory_order_acquire),
+                          .behind_turn =
+                              atomic_load_explicit(&own->behind_turn, memory_order_acquire)};
+}
+
+static uint64_t get(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
+// Whether the rank's send to `peer` cannot end before the peer has begun work that it is not in.
+static bool send_waits(const struct tt_host *host, int rank, int peer)
+{
+    const struct tt_pair *pair = tt_pair_of(host, rank, peer);
+    uint64_t at = get(&pair->sender.at);
+    if (get(&pair->sender.ended) >= at) {
+        return false;
+    }
+    bool is_offered = get(&pair->offer[at % TT_PAIR_OFFERS].number) == at;
+    uint64_t ahead = is_offered ? 0 : TT_PAIR_OFFERS; // it waits for the place of its offer
+    return at > ahead && get(&pair->receiver.last) < at - ahead;
+}
+
+static bool receive_waits(const struct tt_host *host, int rank, int peer)
+{
+    const struct tt_pair *pair = tt_pair_of(host, peer, rank);
+    uint64_t at = get(&pair->receiver.at);
+    return get(&pair->receiver.ended) < at && get(&pair->sender.last) < at;
+}
+
+// Why a rank in this state waits for another of its communicator.
+static enum reason waits_for(const struct tt_host *host, int rank, const struct state *state,
+                             int peer)
+{
+    if (peer == rank) {
+        return NONE;
+    }
+    if (state->messages % 2 != 0) {
+        return send_waits(host, rank, peer)      ? SENDS
+               : receive_waits(host, rank, peer) ? RECEIVES
+                                                 : NONE;
+    }
+    return state->entered > get(&tt_arena_own(host->arena, peer)->entered) ? COLLECTIVE : NONE;
+}
+
+// Whether a rank in this state has yet to begin work behind that of `other`'s communicator.
+static bool is_behind(const struct state *state, const struct tt_host *other, int *rank_out)
+{
+    *rank_out = (int)(state->behind_turn & ((1 << RANK_BITS) - 1));
+    return state->behind != 0 && state->behind == other->team.comm_hash &&
+           *rank_out < other->nranks &&
+           get(&tt_arena_own(other->arena, *rank_out)->turns) < state->behind_turn >> RANK_BITS;
+}
+
+// ---- Searching ----------------------------------------------------------------------------------
+
+struct node {
+    struct tt_host *host; // any of this process in its communicator
+    int rank;
+    enum reason reason; // why the one before waits for it
+    int before;         // -1: where the search began; -2: not reached
+    struct state state;
+};
+
+struct search {
+    struct node *node; // those of a communicator one behind the other
+    int *queue;
+    int nodes, first, last;
+};
+
+static int node_of(const struct search *search, uint64_t hash, int rank)
+{
+    for (int i = 0; i < search->nodes; i += search->node[i].host->nranks) {
+        if (search->node[i].host->team.comm_hash == hash) {
+            return i + rank;
+        }
+    }
+    return -1;
+}
+
+static bool prepare(struct search *search)
+{
+    int most = 0;
+    for (const struct tt_host *host = first_host; host != NULL; host = host->next) {
+        most += host->nranks;
+    }
+    search->node = calloc((size_t)most, sizeof *search->node);
+    search->queue = calloc((size_t)most, sizeof *search->queue);
+    if (search->node == NULL || search->queue == NULL) {
+        return false;
+    }
+    for (struct tt_host *host = first_host; host != NULL; host = host->next) {
+        if (node_of(search, host->team.comm_hash, 0) >= 0) {
+            continue;
+        }
+        for (int rank = 0; rank < host->nranks; rank++) {
+            search->node[search->nodes++] = (struct node){.host = host, .rank = rank, .before = -2};
+        }
+    }
+    return true;
+}
+
+// Follows an edge; true: back to where the search began.
+static bool reach(struct search *search, int from, int to, enum reason reason)
+{
+    struct node *node = &search->node[to];
+    if (node->before == -2) {
+        node->before = from;
+        node->reason = reason;
+        search->queue[search->last++] = to;
+    }
+    return node->before == -1;
+}
+
+// Goes on from a node; true: its edge `*reason_out` leads back.
+static bool expand(struct search *search, int at, enum reason *reason_out)
+{
+    struct node *node = &search->node[at];
+    bool waits = false;
+    node->state = state_of(node->host, node->rank);
+    for (int peer = 0; peer < node->host->nranks; peer++) {
+        *reason_out = waits_for(node->host, node->rank, &node->state, peer);
+        waits |= *reason_out != NONE;
+        if (*reason_out != NONE && reach(search, at, at - node->rank + peer, *reason_out)) {
+            return true;
+        }
+    }
+    int other = waits || node->state.behind == 0 ? -1 : node_of(search, node->state.behind, 0);
+    int rank = 0;
+    *reason_out = BEHIND;
+    return other >= 0 && is_behind(&node->state, search->node[other].host, &rank) &&
+           reach(search, at, other + rank, BEHIND);
+}
+
+// Whether everything along the circle is still so, in the same work.
+static bool still_stands(const struct search *search, const int *circle, int length)
+{
+    for (int i = 0; i < length; i++) {
+        const struct node *node = &search->node[circle[i]];
+        const struct node *next = &search->node[circle[(i + 1) % length]];
+        struct state now = state_of(node->host, node->rank);
+        int rank = 0;
+        bool stands = next->reason == BEHIND
+                          ? is_behind(&now, next->host, &rank) && rank == next->rank
+                          : waits_for(node->host, node->rank, &now, next->rank) == next->reason;
+        if (!stands || memcmp(&now, &node->state, sizeof now) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// The nodes from `start` on in the order of waiting; 0: there is no circle, or it is too long.
+static int find(struct search *search, int start, int *circle)
+{
+    search->node[start].before = -1;
+    search->queue[search->last++] = start;
+    while (search->first < search->last) {
+        int at = search->queue[search->first++], length = 0;
+        enum reason reason = NONE;
+        if (!expand(search, at, &reason)) {
+            continue;
+        }
+        search->node[start].reason = reason;
+        for (int node = at; node >= 0; node = search->node[node].before) {
+            length++;
+        }
+        if (length < 2 || length > MOST_CIRCLE) {
+            return 0;
+        }
+        for (int node = at, i = length - 1; node >= 0; node = search->node[node].before, i--) {
+            circle[i] = node;
+        }
+        return length;
+    }
+    return 0;
+}
+
+// ---- Telling ------------------------------------------------------------------------------------
+
+static void describe(const struct node *node, const struct node *next, char *text, size_t bytes)
+{
+    const struct tt_own *own = tt_arena_own(node->host->arena, node->rank);
+    struct tt_call call = own->call;
+    if (next->reason == SENDS) {
+        const struct tt_pair *pair = tt_pair_of(node->host, node->rank, next->rank);
+        const struct tt_offer *offer = &pair->offer[get(&pair->sender.at) % TT_PAIR_OFFERS];
+        call = (struct tt_call){.function = TT_SEND,
+                                .count = offer->count,
+                                .type = (uint8_t)offer->type,
+                                .root = next->rank};
+    } else if (next->reason == RECEIVES) {
+        const struct tt_claim *claim =
+            &tt_pair_of(node->host, next->rank, node->rank)->receiver.claim;
+        call = (struct tt_call){.function = TT_RECV,
+                                .count = claim->count,
+                                .type = (uint8_t)claim->type,
+                                .root = next->rank};
+    }
+    tt_call_describe(&call, text, bytes);
+}
+
+static bool is_made_of_messages(const struct tt_call *call)
+{
+    return call->function == TT_ALL_TO_ALL || call->function == TT_GATHER ||
+           call->function == TT_SCATTER;
+}
+
+static void report(const struct search *search, const int *circle, int length)
+{
+    char text[470];
+    size_t used = (size_t)snprintf(text, sizeof text, "ranks wait for each other in a circle: ");
+    bool has_message = false, has_collective = false, has_exchange = false;
+    for (int i = 0; i < length; i++) {
+        const struct node *node = &search->node[circle[i]];
+        const struct node *next = &search->node[circle[(i + 1) % length]];
+        const char *name = node->host->team.comm_name;
+        char call[120] = "", part[300];
+        if (next->reason == BEHIND) {
+            (void)snprintf(part, sizeof part,
+                           "rank %d has its next work on %s behind that of rank %d on %s; ",
+                           node->rank, name == NULL ? "?" : name, next->rank,
+                           next->host->team.comm_name == NULL ? "?" : next->host->team.comm_name);
+        } else {
+            describe(node, next, call, sizeof call);
+            (void)snprintf(part, sizeof part, "rank %d in %s on %s for rank %d; ", node->rank, call,
+                           name == NULL ? "?" : name, next->rank);
+        }
+        has_message |= next->reason == SENDS || next->reason == RECEIVES;
+        has_collective |= next->reason == COLLECTIVE;
+        has_exchange |= next->reason == COLLECTIVE &&
+                        is_made_of_messages(&tt_arena_own(node->host->arena, node->rank)->call);
+        if (used + strlen(part) + 100 < sizeof text) {
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s", part);
+        }
+    }
+    (void)snprintf(text + used, sizeof text - used, "%s",
+                   has_message && has_exchange ? "a collective is not matched by sends and receives"
+                   : has_message && has_collective
+                       ? "make both sides of a message before the next collective"
+                   : has_message ? "put sends and receives that need each other into one group"
+                                 : "use communicators in the same order on all ranks");
+    for (int i = 0; i < length; i++) {
+        struct tt_host *host = search->node[circle[i]].host;
+        (void)tt_host_fail(host, ncclInvalidUsage, "rank %d: %s", search->node[circle[0]].rank,
+                           text);
+    }
+}
+
+void tt_circle_look(struct tt_host *host)
+{
+    struct search search = {0};
+    int circle[MOST_CIRCLE];
+    pthread_mutex_lock(&mutex);
+    if (prepare(&search)) {
+        int start = node_of(&search, host->team.comm_hash, host->rank);
+        int length = start < 0 ? 0 : find(&search, start, circle);
+        if (length > 0 && still_stands(&search, circle, length)) {
+            report(&search, circle, length);
+        }
+    }
+    pthread_mutex_unlock(&mutex);
+    free(search.node);
+    free(search.queue);
+}
