@@ -34,6 +34,63 @@ ncclResult_t tuttiVersion(int *version);
 // arrays are NULL. Since 0.1.
 ncclResult_t tuttiSplitCounts(size_t total, int nranks, size_t *counts, size_t *displacements);
 
+// ---- Uneven sizes -------------------------------------------------------------------------------
+// Collectives in which each rank has as much as it has. As in MPI's functions of these names:
+// counts and displacements are [nranks] elements (not bytes), in host memory, read before the call
+// returns; element r is about rank r, and 0 is allowed anywhere. A displacement is where in the
+// buffer rank r's part begins; displacements NULL: one part behind the other, in rank order,
+// without gaps. Elements between parts are neither read nor written. Buffers: device memory (or
+// what NCCL's functions take) in the data type; NULL where nothing of this rank is in it. stream:
+// of the communicator's device; the operations run in its order, on every rank. Every rank must
+// make the call, also one that has nothing to send or to receive. In place, each rank for itself:
+// this rank's own part lies in both buffers at one address. Results are those of the even
+// functions, bit for bit. Errors, all five: ncclInvalidArgument for a bad argument, for parts of a
+// receive buffer that overlap (senders would race), and for buffers that overlap but in place.
+// Ranks whose calls do not fit together, in the counts too, find out when the operation runs:
+// nothing is moved and ncclCommGetAsyncError gives ncclInvalidUsage on every rank, with a text that
+// names both values. May be called between ncclGroupStart and ncclGroupEnd.
+
+// Every rank gets what all ranks send: recvcounts[r] elements of rank r at recvdispls[r].
+// sendbuff: [sendcount], where sendcount is recvcounts[own rank]. recvcounts are equal on all
+// ranks; recvdispls may differ. In place: sendbuff is recvbuff + recvdispls[own rank]. Since 0.1.
+ncclResult_t tuttiAllGatherV(const void *sendbuff, size_t sendcount, void *recvbuff,
+                             const size_t *recvcounts, const size_t *recvdispls,
+                             ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream);
+
+// The ranks' vectors are reduced, and rank r gets the recvcounts[r] elements of the result that
+// follow those of ranks 0 to r - 1. sendbuff: [sum of recvcounts]. recvbuff: [recvcounts[own
+// rank]]. op: NCCL's operators and those of ncclRedOpCreatePreMulSum. recvcounts are equal on all
+// ranks. In place: recvbuff is where the own part begins in sendbuff. Since 0.1.
+ncclResult_t tuttiReduceScatterV(const void *sendbuff, void *recvbuff, const size_t *recvcounts,
+                                 ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
+                                 cudaStream_t stream);
+
+// Each rank sends sendcounts[r] elements at senddispls[r] to rank r, and gets recvcounts[r]
+// elements of rank r at recvdispls[r]. What one rank sends to another is what that expects; parts
+// that are sent may overlap. There is no in-place form. Since 0.1.
+ncclResult_t tuttiAllToAllV(const void *sendbuff, const size_t *sendcounts,
+                            const size_t *senddispls, void *recvbuff, const size_t *recvcounts,
+                            const size_t *recvdispls, ncclDataType_t datatype, ncclComm_t comm,
+                            cudaStream_t stream);
+
+// The root gets what all ranks send: recvcounts[r] elements of rank r at recvdispls[r]. sendbuff:
+// [sendcount] on each rank, the root too. recvbuff, recvcounts, recvdispls: the root's count, other
+// ranks' are not looked at. root: 0 to nranks - 1. In place, on the root: sendbuff is recvbuff +
+// recvdispls[root]. Since 0.1.
+ncclResult_t tuttiGatherV(const void *sendbuff, size_t sendcount, void *recvbuff,
+                          const size_t *recvcounts, const size_t *recvdispls,
+                          ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream);
+
+// Each rank gets its part of the root's vector: rank r the sendcounts[r] elements at senddispls[r].
+// recvbuff: [recvcount] on each rank, the root too. sendbuff, sendcounts, senddispls: the root's
+// count, other ranks' are not looked at; parts may overlap. root: 0 to nranks - 1. In place, on the
+// root: recvbuff is sendbuff + senddispls[root]. Since 0.1.
+ncclResult_t tuttiScatterV(const void *sendbuff, const size_t *sendcounts, const size_t *senddispls,
+                           void *recvbuff, size_t recvcount, ncclDataType_t datatype, int root,
+                           ncclComm_t comm, cudaStream_t stream);
+
+// ---- Programs that hang -------------------------------------------------------------------------
+
 // Tells what the ranks of this process are doing: for each communicator and rank the operation that
 // it is in and for how long, which ranks have not come to it and what those did last, and its own
 // last operations with their times. For programs that hang: call it from a thread of your own, or
@@ -45,6 +102,8 @@ ncclResult_t tuttiSplitCounts(size_t total, int nranks, size_t *counts, size_t *
 // Waits for nobody. Not for signal handlers. Errors: ncclInvalidArgument where comm is no
 // communicator; ncclSystemError where the file cannot be written. Since 0.1.
 ncclResult_t tuttiDumpState(ncclComm_t comm, const char *path);
+
+// ---- Fused operations ---------------------------------------------------------------------------
 
 // What tuttiAllReduceRMSNorm may do besides its two main steps. Begin with
 // TUTTI_RMSNORM_OPTIONS_INITIALIZER, so that programs stay right when fields are added at the end.

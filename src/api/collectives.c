@@ -1,6 +1,8 @@
 // The collectives of nccl.h: arguments checked in NCCL's order, one operation made of them, handed
 // to the group or, outside of one, to the executor.
 // SPDX-License-Identifier: Apache-2.0
+#include "api/collectives.h"
+
 #include "api/arguments.h"
 #include "api/function.h"
 #include "base/log.h"
@@ -50,17 +52,17 @@ static ncclResult_t check(const struct call *call)
 }
 
 // Which of NCCL's operators, or the program's own, it is.
-static void set_operator(const struct call *call, struct tt_op *op)
+void tt_collective_set_operator(const struct ncclComm *comm, ncclRedOp_t kind, struct tt_op *op)
 {
     static const enum tt_reduce_operator known[ncclNumOps] = {
         [ncclSum] = TT_REDUCE_SUM, [ncclProd] = TT_REDUCE_PROD,   [ncclMax] = TT_REDUCE_MAX,
         [ncclMin] = TT_REDUCE_MIN, [ncclAvg] = TT_REDUCE_AVERAGE,
     };
-    if (!tt_op_reduces(call->function) || call->op < ncclNumOps) {
-        op->op = tt_op_reduces(call->function) ? known[call->op] : TT_REDUCE_SUM;
+    if (!tt_op_reduces(op->function) || kind < ncclNumOps) {
+        op->op = tt_op_reduces(op->function) ? known[kind] : TT_REDUCE_SUM;
         return;
     }
-    const struct tt_operator *own = tt_operator_find(call->comm, call->op);
+    const struct tt_operator *own = tt_operator_find(comm, kind);
     op->op = TT_REDUCE_SCALED_SUM;
     op->scale = own->scale;
     op->scale_device = own->scale_device;
@@ -76,7 +78,7 @@ static ncclResult_t make_op(const struct call *call, struct tt_op *op)
                          .count = call->count,
                          .type = call->type,
                          .root = call->root};
-    set_operator(call, op);
+    tt_collective_set_operator(comm, call->op, op);
     if (tt_op_send_bytes(op, comm->rank, comm->nranks) > 0) {
         TRY(tt_check_buffer(comm, call->name, "sendbuff", call->sendbuff));
     }
@@ -124,16 +126,22 @@ static void set_multicast(const struct ncclComm *comm, struct launch *launch)
     }
 }
 
-static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
+ncclResult_t tt_collective_run(struct ncclComm *comm, const struct tt_op *op,
+                               struct tt_call_context *context, cudaStream_t stream)
 {
-    struct launch *launch = argument;
     if (comm->host == NULL) {
         return tt_fail(ncclInvalidUsage,
                        "not implemented yet: rank %d: %s on real GPUs, or among several machines",
-                       comm->rank, tt_function_name(launch->op.function));
+                       comm->rank, tt_function_name(op->function));
     }
-    launch->context.may_wait = tt_group_may_wait();
-    return tt_executor->collective(comm->host, &launch->op, &launch->context, launch->stream);
+    context->may_wait = tt_group_may_wait();
+    return tt_executor->collective(comm->host, op, context, stream);
+}
+
+static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
+{
+    struct launch *launch = argument;
+    return tt_collective_run(comm, &launch->op, &launch->context, launch->stream);
 }
 
 static ncclResult_t prepare(const struct call *call, struct launch *launch)

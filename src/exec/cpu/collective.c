@@ -88,6 +88,11 @@ static bool is_in_place(const struct tt_host *host, const struct tt_op *op)
     const struct tt_uneven *uneven = &op->uneven;
     size_t send_first = rank * op->count, recv_first = rank * op->count;
     if (op->is_uneven) {
+        size_t send_bytes = tt_op_send_bytes(op, host->rank, host->nranks);
+        size_t recv_bytes = tt_op_recv_bytes(op, host->rank, host->nranks);
+        if (send_bytes == 0 || recv_bytes == 0) {
+            return op->function != TT_ALL_TO_ALL; // as much as not: one is not there
+        }
         send_first = uneven->send_first == NULL ? 0 : uneven->send_first[rank];
         recv_first = uneven->recv_first == NULL ? 0 : uneven->recv_first[rank];
     }

@@ -1,0 +1,19 @@
+// What even and uneven collectives share between their arguments and the executor.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TT_API_COLLECTIVES_H
+#define TT_API_COLLECTIVES_H
+
+#include "exec/executor.h"
+#include "plan/op.h"
+
+struct ncclComm;
+
+// Puts a reduction's operator into *op: NCCL's, or the program's own with its factor. It has been
+// checked.
+void tt_collective_set_operator(const struct ncclComm *comm, ncclRedOp_t kind, struct tt_op *op);
+// Hands a checked collective to the executor. ncclInvalidUsage where the communicator has no host
+// team.
+ncclResult_t tt_collective_run(struct ncclComm *comm, const struct tt_op *op,
+                               struct tt_call_context *context, cudaStream_t stream);
+
+#endif
