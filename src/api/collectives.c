@@ -7,6 +7,7 @@
 #include "api/function.h"
 #include "base/log.h"
 #include "comm/comm.h"
+#include "comm/estimate.h"
 #include "comm/group.h"
 #include "comm/operators.h"
 #include "exec/executor.h"
@@ -133,6 +134,10 @@ ncclResult_t tt_collective_run(struct ncclComm *comm, const struct tt_op *op,
         return tt_fail(ncclInvalidUsage,
                        "not implemented yet: rank %d: %s on real GPUs, or among several machines",
                        comm->rank, tt_function_name(op->function));
+    }
+    if (tt_estimate_instead(comm, tt_op_send_bytes(op, comm->rank, comm->nranks) +
+                                      tt_op_recv_bytes(op, comm->rank, comm->nranks))) {
+        return ncclSuccess;
     }
     context->may_wait = tt_group_may_wait();
     return tt_executor->collective(comm->host, op, context, stream);

@@ -164,3 +164,25 @@ TT_FUNCTION(ncclResult_t, GroupEnd, (void))
 {
     return tt_group_end();
 }
+
+static ncclResult_t check_simulation(const ncclSimInfo_t *info)
+{
+    const ncclSimInfo_t right = NCCL_SIM_INFO_INITIALIZER;
+    if (info->magic != right.magic || info->size < sizeof right) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclGroupSimulateEnd: simInfo has magic 0x%x and size %zu, must have 0x%x "
+                       "and %zu, as nccl.h's initializer gives it",
+                       info->magic, info->size, right.magic, sizeof right);
+    }
+    return ncclSuccess;
+}
+
+TT_FUNCTION(ncclResult_t, GroupSimulateEnd, (ncclSimInfo_t * simInfo))
+{
+    if (simInfo == NULL) {
+        return tt_group_end();
+    }
+    ncclResult_t wrong = tt_group_latch(check_simulation(simInfo)); // then the group ends, too
+    ncclResult_t result = tt_group_simulate_end(&simInfo->estimatedTime);
+    return wrong != ncclSuccess ? wrong : result;
+}

@@ -7,6 +7,7 @@
 #include "api/function.h"
 #include "base/log.h"
 #include "comm/comm.h"
+#include "comm/estimate.h"
 #include "comm/group.h"
 #include "exec/executor.h"
 #include "window/window.h"
@@ -219,8 +220,12 @@ static ncclResult_t check_communicator(const struct ncclComm *comm)
 
 static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
 {
-    (void)comm;
     const struct launch *launch = argument;
+    const struct tt_rmsnorm *operation = &launch->operation;
+    size_t row = operation->hidden * tt_type_bytes(operation->data_type);
+    if (tt_estimate_instead(comm, 2 * operation->tokens * row)) {
+        return ncclSuccess;
+    }
     return tt_executor->all_reduce_rmsnorm(&launch->operation, launch->stream);
 }
 

@@ -35,7 +35,6 @@ UNAVAILABLE(Signal, (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm
                      cudaStream_t stream))
 UNAVAILABLE(WaitSignal,
             (int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream))
-UNAVAILABLE(GroupSimulateEnd, (ncclSimInfo_t * simInfo))
 UNAVAILABLE(ParamBind, (ncclParamHandle_t * out, const char *key))
 UNAVAILABLE(ParamGetI8, (ncclParamHandle_t h, int8_t *out))
 UNAVAILABLE(ParamGetI16, (ncclParamHandle_t h, int16_t *out))

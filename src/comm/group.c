@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "comm/comm.h"
+#include "comm/estimate.h"
 #include "comm/messages.h"
 #include "comm/stage.h"
 
@@ -147,32 +148,67 @@ void tt_group_start(void)
     depth++;
 }
 
-ncclResult_t tt_group_end(void)
+// Takes what the outermost end finds: the jobs, and how many communicators they make that do not
+// block. An error: they have been dropped.
+static ncclResult_t close_group(struct tt_jobs *jobs_out, int *nonblocking_out)
 {
-    if (depth == 0) {
-        return tt_fail(ncclInvalidUsage, "ncclGroupEnd: there was no ncclGroupStart");
-    }
-    if (--depth > 0) {
-        return ncclSuccess;
-    }
     struct tt_jobs jobs = open_group;
     ncclResult_t result = latched;
-    int blocking = 0, nonblocking = 0;
+    int blocking = 0;
+    *nonblocking_out = 0;
     open_group = (struct tt_jobs){0};
     latched = ncclSuccess;
-    count_kinds(&jobs, &blocking, &nonblocking);
-    if (result == ncclSuccess && blocking > 0 && nonblocking > 0) {
+    count_kinds(&jobs, &blocking, nonblocking_out);
+    if (result == ncclSuccess && blocking > 0 && *nonblocking_out > 0) {
         result = tt_fail(ncclInvalidArgument,
                          "ncclGroupEnd: the group makes %d blocking and %d nonblocking "
                          "communicators; config->blocking must be equal for all in a group",
-                         blocking, nonblocking);
+                         blocking, *nonblocking_out);
     }
     if (result == ncclSuccess) {
         result = tt_messages_gather(&jobs);
     }
     if (result != ncclSuccess) {
         drop_jobs(&jobs);
+    }
+    *jobs_out = jobs;
+    return result;
+}
+
+// Leaves one level; false: no group is left to end, *result is the call's.
+static bool leave_level(const char *call, ncclResult_t *result)
+{
+    *result = depth == 0 ? tt_fail(ncclInvalidUsage, "%s: there was no ncclGroupStart", call)
+                         : ncclSuccess;
+    return depth > 0 && --depth == 0;
+}
+
+ncclResult_t tt_group_end(void)
+{
+    ncclResult_t result = ncclSuccess;
+    struct tt_jobs jobs;
+    int nonblocking = 0;
+    if (!leave_level("ncclGroupEnd", &result)) {
         return result;
     }
+    TRY(close_group(&jobs, &nonblocking));
     return nonblocking > 0 ? start_in_background(&jobs) : run_jobs(&jobs);
+}
+
+ncclResult_t tt_group_simulate_end(float *us_out)
+{
+    ncclResult_t result = ncclSuccess;
+    struct tt_jobs jobs;
+    int nonblocking = 0;
+    if (!leave_level("ncclGroupSimulateEnd", &result)) {
+        return result;
+    }
+    TRY(close_group(&jobs, &nonblocking));
+    tt_estimate_begin();
+    result = run_jobs(&jobs);
+    float us = tt_estimate_end();
+    if (result == ncclSuccess) {
+        *us_out = us;
+    }
+    return result;
 }

@@ -269,9 +269,51 @@ static void nonblocking(void)
     EXPECT(now_s() - start < 2);
 }
 
+// An estimate takes the place of the launches: more for more bytes, and nothing runs.
+static void simulated(void)
+{
+    struct all all;
+    float us[2] = {-1, -1};
+    if (!open_all(&all)) {
+        return;
+    }
+    fill(&all, 6);
+    for (int large = 0; large < 2; large++) {
+        ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+        EXPECT_OK(ncclGroupStart());
+        for (int r = 0; r < N; r++) {
+            size_t count = large ? (size_t)1 << 28 : 1;
+            EXPECT_OK(add(&all, r));
+            EXPECT_OK(ncclSend(all.memory[r], count, ncclInt, (r + 1) % N, all.comm[r], NULL));
+            EXPECT_OK(ncclRecv(all.memory[r], count, ncclInt, (r + N - 1) % N, all.comm[r], NULL));
+        }
+        EXPECT_OK(ncclGroupStart());
+        EXPECT_OK(ncclGroupSimulateEnd(&info)); // an inner one tells nothing
+        EXPECT(info.estimatedTime == NCCL_UNDEF_FLOAT);
+        EXPECT_OK(ncclGroupSimulateEnd(&info));
+        us[large] = info.estimatedTime;
+    }
+    EXPECT(us[0] > 0 && us[1] > 100 * us[0]);
+    check(&all, 6, false);
+    ncclSimInfo_t wrong = {0};
+    EXPECT_OK(ncclGroupStart());
+    EXPECT_OK(add(&all, 0));
+    EXPECT_EQ(ncclGroupSimulateEnd(&wrong), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "must have 0x74685283");
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage); // it has ended
+    EXPECT_OK(ncclGroupStart());
+    for (int r = 0; r < N; r++) {
+        EXPECT_OK(add(&all, r));
+    }
+    EXPECT_OK(ncclGroupSimulateEnd(NULL)); // an end like any other
+    check(&all, 6, true);
+    close_all(&all);
+}
+
 int main(void)
 {
     RUN(one_thread);
+    RUN(simulated);
     RUN(nested);
     RUN(one_bad_call);
     RUN(reversed);

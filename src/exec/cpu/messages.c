@@ -209,6 +209,33 @@ static enum tt_progress copy_step(struct tt_task *task, unsigned part)
 
 // ---- Streams ------------------------------------------------------------------------------------
 
+// All streams are captured, by the same graph, or none is.
+static ncclResult_t check_captures(const struct tt_host *host, const struct tt_message *messages,
+                                   size_t count, bool *is_captured)
+{
+    unsigned long long first = 0;
+    for (size_t i = 0; i < count; i++) {
+        enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        unsigned long long id = 0;
+        if (i > 0 && messages[i].stream == messages[i - 1].stream) {
+            continue;
+        }
+        TRY(tt_cuda(
+            (int)cudaStreamGetCaptureInfo(messages[i].stream, &status, &id, NULL, NULL, NULL, NULL),
+            "cudaStreamGetCaptureInfo"));
+        id = status == cudaStreamCaptureStatusNone ? 0 : id;
+        first = i == 0 ? id : first;
+        if (id != first) {
+            return tt_fail(ncclInvalidUsage,
+                           "rank %d: streams %p and %p of one group: one is captured into a graph "
+                           "and the other is not, or into another",
+                           host->rank, (void *)messages[0].stream, (void *)messages[i].stream);
+        }
+    }
+    *is_captured = first != 0;
+    return ncclSuccess;
+}
+
 // The stream `after` waits for what is on `before` now.
 static ncclResult_t order(cudaStream_t before, cudaStream_t after)
 {
@@ -309,10 +336,8 @@ static void record_calls(struct tt_host *host, struct messages *all,
 }
 
 static ncclResult_t launch(struct tt_host *host, const struct tt_message *messages, size_t count,
-                           bool may_wait)
+                           bool may_wait, bool is_captured)
 {
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    TRY(tt_cuda((int)cudaStreamIsCapturing(messages[0].stream, &status), "cudaStreamIsCapturing"));
     size_t bytes = sizeof(struct messages) + count * sizeof(struct tt_message_run);
     struct messages *all = calloc(1, bytes);
     uint32_t *last = calloc(2 * (size_t)host->nranks, sizeof *last);
@@ -321,7 +346,7 @@ static ncclResult_t launch(struct tt_host *host, const struct tt_message *messag
         result = tt_fail(ncclSystemError, "rank %d: no memory for %zu messages", host->rank, count);
     } else {
         size_t moved = fill(host, all, last, messages, count);
-        if (status == cudaStreamCaptureStatusNone) {
+        if (!is_captured) {
             record_calls(host, all, messages, count);
         }
         all->task = (struct tt_task){.host = host,
@@ -341,8 +366,10 @@ static ncclResult_t launch(struct tt_host *host, const struct tt_message *messag
 ncclResult_t tt_messages_launch(struct tt_host *host, const struct tt_message *messages,
                                 size_t count, bool may_wait)
 {
+    bool is_captured = false;
+    TRY(check_captures(host, messages, count, &is_captured));
     TRY(order_streams(messages, count, false));
     TRY(launch_copies(host, messages, count, may_wait));
-    TRY(launch(host, messages, count, may_wait));
+    TRY(launch(host, messages, count, may_wait, is_captured));
     return order_streams(messages, count, true);
 }

@@ -1,0 +1,295 @@
+// Messages of a pair by themselves, and waits in a circle. Ranks are hosts of this thread, each
+// with a mapping of its own.
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/cpu/pair.h"
+
+#include "base/log.h"
+#include "exec/cpu/circle.h"
+#include "expect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST = 4 };
+
+struct team {
+    int ranks;
+    struct tt_host *host[MOST];
+    _Atomic int errors[MOST];
+    _Atomic uint32_t abort_flag;
+    char told[MOST][512];
+};
+
+static struct team *failing; // of `told`, and of `errors` of those that fail
+
+static void tell(void *owner, ncclResult_t result, const char *text)
+{
+    int rank = *(int *)owner, none = ncclSuccess;
+    (void)snprintf(failing->told[rank], sizeof failing->told[rank], "%s", text);
+    (void)atomic_compare_exchange_strong(&failing->errors[rank], &none, (int)result);
+}
+
+static void make_team(struct team *team, int ranks, uint64_t hash)
+{
+    static int numbers[MOST] = {0, 1, 2, 3};
+    int descriptor = -1;
+    memset(team, 0, sizeof *team);
+    failing = team;
+    team->ranks = ranks;
+    EXPECT_OK(tt_arena_create(ranks, &descriptor));
+    for (int rank = 0; rank < ranks; rank++) {
+        struct tt_arena *arena = NULL;
+        EXPECT_OK(tt_arena_map(dup(descriptor), ranks, &arena));
+        struct tt_team mine = {.rank = rank,
+                               .nranks = ranks,
+                               .process = numbers,
+                               .abort_flag = &team->abort_flag,
+                               .async_error = &team->errors[rank],
+                               .comm_name = "test",
+                               .comm_hash = hash,
+                               .arena = arena,
+                               .fail = tell,
+                               .owner = &numbers[rank]};
+        EXPECT_OK(tt_host_join(&mine, &team->host[rank]));
+        tt_arena_release(arena);
+    }
+    close(descriptor);
+}
+
+static void free_team(struct team *team)
+{
+    for (int rank = 0; rank < team->ranks; rank++) {
+        tt_host_part(team->host[rank]);
+    }
+}
+
+static struct tt_message_run message(enum tt_function function, void *buffer, size_t count,
+                                     int peer)
+{
+    static struct tt_record_line line;
+    struct tt_op op = {.function = function,
+                       .send = function == TT_SEND ? buffer : NULL,
+                       .recv = function == TT_RECV ? buffer : NULL,
+                       .count = count,
+                       .type = ncclInt8,
+                       .root = peer};
+    return (struct tt_message_run){.op = op, .line = &line};
+}
+
+// As the work of a group does before its messages begin.
+static void announce(struct tt_host *host, const struct tt_message_run *message)
+{
+    bool sends = message->op.function == TT_SEND;
+    struct tt_pair *pair = sends ? tt_pair_of(host, host->rank, message->op.root)
+                                 : tt_pair_of(host, message->op.root, host->rank);
+    atomic_fetch_add(sends ? &pair->sender.last : &pair->receiver.last, 1);
+    atomic_fetch_add(&tt_arena_own(host->arena, host->rank)->messages, 1);
+}
+
+// Sends one message, looked at in the given order until both are over; false: that took too long.
+static bool pass(struct team *team, size_t count, bool receiver_first)
+{
+    char *from = malloc(count + 1), *to = calloc(1, count + 1);
+    for (size_t i = 0; i < count; i++) {
+        from[i] = (char)(i * 7 + i / 256 + count);
+    }
+    struct tt_message_run run[2] = {message(TT_SEND, from, count, 1),
+                                    message(TT_RECV, to, count, 0)};
+    enum tt_progress progress[2] = {TT_WAITING, TT_WAITING};
+    for (int i = 0; i < 2; i++) {
+        int rank = i ^ (receiver_first ? 1 : 0);
+        tt_message_begin(team->host[rank], &run[rank]);
+        if (receiver_first && i == 0) {
+            EXPECT_EQ(tt_message_step(team->host[1], &run[1]), TT_WAITING);
+            EXPECT(tt_message_is_alone(team->host[1], &run[1]));
+        }
+    }
+    for (int look = 0; look < 100000; look++) {
+        int rank = (look + (receiver_first ? 1 : 0)) % 2;
+        if (progress[rank] == TT_WAITING) {
+            progress[rank] = tt_message_step(team->host[rank], &run[rank]);
+        }
+    }
+    bool right = progress[0] == TT_DONE && progress[1] == TT_DONE && memcmp(from, to, count) == 0;
+    right = right && to[count] == 0;
+    free(from);
+    free(to);
+    return right;
+}
+
+// Host memory of other processes: through the pair's data, around its end and around again.
+static void sizes(void)
+{
+    static const size_t counts[] = {0,     1,      104,    105,    4096,   65535,
+                                    65536, 262143, 262144, 262145, 1000001};
+    struct team team;
+    make_team(&team, 2, 1);
+    for (int round = 0; round < 4; round++) {
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+            EXPECT(pass(&team, counts[i], (round + (int)i) % 2 == 0));
+        }
+    }
+    free_team(&team);
+}
+
+// A sender is ahead of its receiver by as many small messages as there are places, no more.
+static void ahead(void)
+{
+    struct team team;
+    char byte[TT_PAIR_OFFERS + 1], got = 0;
+    make_team(&team, 2, 1);
+    struct tt_message_run send[TT_PAIR_OFFERS + 1];
+    for (int i = 0; i <= TT_PAIR_OFFERS; i++) {
+        byte[i] = (char)('a' + i);
+        send[i] = message(TT_SEND, &byte[i], 1, 1);
+        tt_message_begin(team.host[0], &send[i]);
+        EXPECT_EQ(tt_message_step(team.host[0], &send[i]),
+                  i < TT_PAIR_OFFERS ? TT_DONE : TT_WAITING);
+        byte[i] = i < TT_PAIR_OFFERS ? '-' : byte[i]; // it has been taken
+    }
+    for (int i = 0; i <= TT_PAIR_OFFERS; i++) {
+        struct tt_message_run receive = message(TT_RECV, &got, 1, 0);
+        tt_message_begin(team.host[1], &receive);
+        EXPECT_EQ(tt_message_step(team.host[1], &receive), TT_DONE);
+        EXPECT_EQ(got, 'a' + i);
+        if (i == 0) {
+            EXPECT_EQ(tt_message_step(team.host[0], &send[TT_PAIR_OFFERS]), TT_DONE);
+        }
+    }
+    free_team(&team);
+}
+
+static void disagreement(void)
+{
+    static const struct {
+        size_t send, recv;
+        ncclDataType_t type;
+    } cases[] = {
+        {3, 4, ncclInt8},    {4, 3, ncclInt8},       {4, 4, ncclUint8},       {3, 9000, ncclInt8},
+        {9000, 3, ncclInt8}, {9000, 9001, ncclInt8}, {9000, 2250, ncclInt32},
+    };
+    static char from[16384], to[16384];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct team team;
+        make_team(&team, 2, 1);
+        struct tt_message_run send = message(TT_SEND, from, cases[i].send, 1);
+        struct tt_message_run receive = message(TT_RECV, to, cases[i].recv, 0);
+        receive.op.type = cases[i].type;
+        tt_message_begin(team.host[0], &send);
+        tt_message_begin(team.host[1], &receive);
+        (void)tt_message_step(team.host[0], &send);
+        EXPECT_EQ(tt_message_step(team.host[1], &receive), TT_FAILED);
+        EXPECT(tt_host_is_over(team.host[0]));
+        for (int rank = 0; rank < 2; rank++) {
+            char text[64];
+            EXPECT_EQ(atomic_load(&team.errors[rank]), ncclInvalidUsage);
+            (void)snprintf(text, sizeof text, "rank 0 called Send(count %zu, ", cases[i].send);
+            EXPECT_CONTAINS(team.told[rank], text);
+            (void)snprintf(text, sizeof text, "rank 1: Recv(count %zu, ", cases[i].recv);
+            EXPECT_CONTAINS(team.told[rank], text);
+        }
+        free_team(&team);
+    }
+}
+
+// ---- Circles ------------------------------------------------------------------------------------
+
+// Everybody sends to the next: no circle before the last one does, and none where a receive comes
+// with it.
+static void circles(void)
+{
+    static char memory[8192];
+    for (int with_receive = 0; with_receive < 2; with_receive++) {
+        struct team team;
+        struct tt_message_run run[3], receive;
+        make_team(&team, 3, 1);
+        for (int rank = 0; rank < 3; rank++) {
+            EXPECT_OK(atomic_load(&team.errors[0]));
+            run[rank] = message(TT_SEND, memory, sizeof memory, (rank + 1) % 3);
+            announce(team.host[rank], &run[rank]);
+            tt_message_begin(team.host[rank], &run[rank]);
+            if (with_receive && rank == 2) { // in the same work
+                receive = message(TT_RECV, memory, sizeof memory, 1);
+                atomic_fetch_add(&tt_pair_of(team.host[2], 1, 2)->receiver.last, 1);
+            }
+            (void)tt_message_step(team.host[rank], &run[rank]);
+            for (int who = 0; who <= rank; who++) {
+                tt_circle_look(team.host[who]);
+            }
+        }
+        if (with_receive) {
+            EXPECT_OK(atomic_load(&team.errors[2]));
+            tt_message_begin(team.host[2], &receive);
+            tt_circle_look(team.host[2]);
+            EXPECT_OK(atomic_load(&team.errors[2]));
+            for (int i = 0; i < 3; i++) { // the rest waits for nobody in a circle
+                tt_circle_look(team.host[i]);
+                EXPECT_OK(atomic_load(&team.errors[i]));
+            }
+        } else {
+            EXPECT(tt_host_is_over(team.host[1]));
+            EXPECT_EQ(atomic_load(&team.errors[1]), ncclInvalidUsage);
+            EXPECT_CONTAINS(team.told[1], "circle");
+            EXPECT_CONTAINS(team.told[1], "rank 2 in Send(count 8192, int8, to rank 0) on test");
+        }
+        free_team(&team);
+    }
+}
+
+static void enter(struct tt_host *host, size_t count)
+{
+    static struct tt_record_line line;
+    struct tt_op op = {.function = TT_ALL_REDUCE, .count = count, .type = ncclFloat32};
+    struct tt_entry entry = {
+        .call = {.function = TT_ALL_REDUCE, .count = count, .type = (uint8_t)ncclFloat32}};
+    host->line = &line;
+    tt_host_enter(host, &entry, tt_op_signature(&op));
+}
+
+// Two communicators in opposite orders on one stream each: rank 1's work in the first is behind its
+// work in the second. While that goes on there is no circle; once it waits for rank 0 there is.
+static void crossed(void)
+{
+    struct team first, second;
+    cudaStream_t stream = (cudaStream_t)(uintptr_t)0x1000, other = (cudaStream_t)(uintptr_t)0x2000;
+    make_team(&first, 2, 11);
+    make_team(&second, 2, 22);
+    enter(first.host[0], 5);
+    uint64_t turn = tt_host_call(second.host[1]);
+    tt_circle_queued(second.host[1], turn, stream, false);
+    EXPECT_EQ(tt_host_begin(second.host[1], turn), TT_DONE);
+    uint64_t behind = tt_host_call(first.host[1]);
+    tt_circle_queued(first.host[1], behind, stream, false);
+    tt_circle_look(first.host[0]);
+    EXPECT_OK(atomic_load(&first.errors[0])); // rank 1 does something in the second
+    enter(second.host[1], 6);
+    // Rank 0's part in the second is behind its part in the first, on its own stream.
+    uint64_t own = tt_host_call(first.host[0]);
+    tt_circle_queued(first.host[0], own, other, true);
+    uint64_t next = tt_host_call(second.host[0]);
+    tt_circle_queued(second.host[0], next, other, false);
+    failing = &second; // whose host fails first does not matter: both have the text
+    tt_circle_look(first.host[0]);
+    EXPECT(tt_host_is_over(first.host[0]) && tt_host_is_over(second.host[1]));
+    EXPECT_CONTAINS(second.told[1], "in a circle");
+    EXPECT_CONTAINS(second.told[1], "AllReduce(count 5");
+    EXPECT_CONTAINS(second.told[1], "AllReduce(count 6");
+    EXPECT_CONTAINS(second.told[1], "rank 1 has its next work");
+    atomic_store(&first.abort_flag, 1);
+    atomic_store(&second.abort_flag, 1);
+    tt_host_end(second.host[1], turn);
+    free_team(&first);
+    free_team(&second);
+}
+
+int main(void)
+{
+    RUN(sizes);
+    RUN(ahead);
+    RUN(disagreement);
+    RUN(circles);
+    RUN(crossed);
+    return expect_result();
+}
