@@ -1,12 +1,15 @@
 // A libFuzzer target for what other processes can write into the memory that a host team shares:
-// entries, calls, segments, signals, counts, failures. Rank 0 of three goes through its operations
-// while ranks 1 and 2, of another process, have written anything there. Nothing may crash, block,
-// or be read or written out of bounds, and texts end. Build and run: the CMake target host_fuzz.
+// entries, calls, segments, signals, counts, messages, failures. Rank 0 of three goes through its
+// operations while ranks 1 and 2, of another process, have written anything there. Nothing may
+// crash, block, or be read or written out of bounds, and texts end. Build and run: the CMake target
+// host_fuzz.
 //
 // The input is a list of actions {what, rank, offset, length} with `length` bytes each.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "exec/cpu/buffers.h"
+#include "exec/cpu/circle.h"
+#include "exec/cpu/pair.h"
 #include "exec/cpu/run.h"
 #include "exec/cpu/uneven.h"
 
@@ -79,7 +82,7 @@ static void scribble(struct team *t, const struct tt_host *host, const uint8_t *
     int rank = 1 + action[1] % 2;
     size_t offset = action[2] | (size_t)(action[1] & 0x70) << 4, room = 0;
     char *place = NULL;
-    switch (action[0] % 6) {
+    switch (action[0] % 7) {
     case 0:
         place = (char *)tt_arena_entry(t->arena, rank, host->sequence + 1);
         room = sizeof(struct tt_entry);
@@ -100,8 +103,12 @@ static void scribble(struct team *t, const struct tt_host *host, const uint8_t *
         place = (char *)tt_arena_header(t->arena);
         room = sizeof(struct tt_arena_header);
         break;
-    default:
+    case 5:
         place = tt_arena_pair(t->arena, rank, 0);
+        room = TT_ARENA_PAIR_BYTES;
+        break;
+    default:
+        place = tt_arena_pair(t->arena, 0, rank);
         room = TT_ARENA_PAIR_BYTES;
         break;
     }
@@ -151,6 +158,32 @@ static void operate(struct team *t, struct tt_host *host, uint8_t how)
     }
 }
 
+// A message to or from rank 1, of any size, from and to memory of the host, which rank 1 reaches
+// only through the pair's data; then a look for circles through what ranks 1 and 2 wrote.
+static void exchange(struct tt_host *host, uint8_t how)
+{
+    static const size_t counts[] = {0, 1, 100, 105, 4000, 300000};
+    static struct tt_record_line line;
+    static char memory[300000];
+    bool sends = how % 2 == 0;
+    struct tt_message_run message = {.op = {.function = sends ? TT_SEND : TT_RECV,
+                                            .send = sends ? memory : NULL,
+                                            .recv = sends ? NULL : memory,
+                                            .count = counts[how / 2 % 6],
+                                            .type = ncclInt8,
+                                            .root = 1},
+                                     .line = &line};
+    host->watch = (struct tt_watch){0};
+    tt_message_begin(host, &message);
+    for (int look = 0; look < 50; look++) {
+        if (tt_message_step(host, &message) != TT_WAITING || tt_host_is_over(host)) {
+            break;
+        }
+    }
+    (void)tt_message_is_alone(host, &message);
+    tt_circle_look(host);
+}
+
 // A segment that is there, for tt_buffers_reach; what follows may damage it.
 static void tell(struct team *t, const struct tt_host *host, int rank)
 {
@@ -182,7 +215,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (size >= ACTION_BYTES) {
         size_t bytes = (data[3] | (size_t)data[4] << 8) % 600;
         bytes = bytes < size - ACTION_BYTES ? bytes : size - ACTION_BYTES;
-        if ((data[0] & 0x80) != 0) {
+        if ((data[0] & 0xc0) == 0xc0) {
+            exchange(host, data[1]);
+        } else if ((data[0] & 0x80) != 0) {
             operate(&team, host, data[1]);
         } else if ((data[0] & 0x40) != 0) {
             tell(&team, host, 1 + data[1] % 2);

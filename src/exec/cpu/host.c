@@ -119,6 +119,7 @@ void tt_host_release(struct tt_host *host)
     if (host == NULL || atomic_fetch_sub(&host->references, 1) > 1) {
         return;
     }
+    tt_circle_remove(host);
     tt_record_close(host->record);
     tt_run_free(host->run);
     tt_buffers_free(host->buffers);
