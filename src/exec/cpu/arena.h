@@ -104,8 +104,12 @@ struct tt_own {
     // Changes when a segment is made known or withdrawn (release).
     _Atomic uint32_t segments_version;
     struct tt_arena_segment segment[TT_ARENA_SEGMENTS];
+    // Bits: ranks with which this one ever had messages, so that nobody else's pairs are looked at
+    // (which would make them take memory).
+    _Alignas(64) _Atomic uint64_t peers[TT_ARENA_MOST_RANKS / 64];
 };
-_Static_assert(sizeof(struct tt_own) == 64 * (3 + TT_ARENA_SEGMENTS), "lines");
+_Static_assert(sizeof(struct tt_own) == 64 * (3 + TT_ARENA_SEGMENTS + TT_ARENA_MOST_RANKS / 512),
+               "lines");
 
 // One process's mapping.
 struct tt_arena {

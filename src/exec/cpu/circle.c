@@ -133,6 +133,10 @@ static enum reason waits_for(const struct tt_host *host, int rank, const struct 
         return NONE;
     }
     if (state->messages % 2 != 0) {
+        const struct tt_own *own = tt_arena_own(host->arena, rank);
+        if ((get(&own->peers[(unsigned)peer / 64]) >> (unsigned)peer % 64 & 1) == 0) {
+            return NONE;
+        }
         return send_waits(host, rank, peer)      ? SENDS
                : receive_waits(host, rank, peer) ? RECEIVES
                                                  : NONE;

@@ -26,13 +26,7 @@ struct messages {
 static void announce(struct tt_host *host, struct messages *all)
 {
     for (size_t i = 0; i < all->count; i++) {
-        const struct tt_op *op = &all->message[i].op;
-        bool sends = op->function == TT_SEND;
-        struct tt_pair *pair =
-            sends ? tt_pair_of(host, host->rank, op->root) : tt_pair_of(host, op->root, host->rank);
-        _Atomic uint64_t *last = sends ? &pair->sender.last : &pair->receiver.last;
-        atomic_store_explicit(last, atomic_load_explicit(last, memory_order_relaxed) + 1,
-                              memory_order_release);
+        tt_message_announce(host, &all->message[i].op);
     }
     atomic_fetch_add_explicit(&tt_arena_own(host->arena, host->rank)->messages, 1,
                               memory_order_release);

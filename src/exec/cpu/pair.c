@@ -265,6 +265,23 @@ static enum tt_progress receive_step(struct tt_host *host, struct tt_message_run
 
 // ---- Both ---------------------------------------------------------------------------------------
 
+void tt_message_announce(struct tt_host *host, const struct tt_op *op)
+{
+    bool sends = op->function == TT_SEND;
+    struct tt_pair *pair =
+        sends ? tt_pair_of(host, host->rank, op->root) : tt_pair_of(host, op->root, host->rank);
+    _Atomic uint64_t *last = sends ? &pair->sender.last : &pair->receiver.last;
+    _Atomic uint64_t *peers =
+        &tt_arena_own(host->arena, host->rank)->peers[(unsigned)op->root / 64];
+    uint64_t known = atomic_load_explicit(peers, memory_order_relaxed);
+    uint64_t bit = UINT64_C(1) << (unsigned)op->root % 64;
+    if ((known & bit) == 0) {
+        atomic_store_explicit(peers, known | bit, memory_order_release);
+    }
+    atomic_store_explicit(last, atomic_load_explicit(last, memory_order_relaxed) + 1,
+                          memory_order_release);
+}
+
 void tt_message_begin(struct tt_host *host, struct tt_message_run *message)
 {
     struct tt_pair *pair = pair_of(host, message);

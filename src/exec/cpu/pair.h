@@ -79,6 +79,9 @@ static inline bool tt_pair_is_small(uint64_t count, ncclDataType_t type)
 {
     return count <= TT_PAIR_PAYLOAD && count * tt_type_bytes(type) <= TT_PAIR_PAYLOAD;
 }
+// Says that the work which is about to begin has this send or receive. To be called for all of
+// them before the first begins.
+void tt_message_announce(struct tt_host *host, const struct tt_op *op);
 // Begins a message, which is the next of its pair.
 void tt_message_begin(struct tt_host *host, struct tt_message_run *message);
 // Goes on with it. TT_FAILED: the communicator has failed, with a text that names both calls.

@@ -81,10 +81,7 @@ static struct tt_message_run message(enum tt_function function, void *buffer, si
 // As the work of a group does before its messages begin.
 static void announce(struct tt_host *host, const struct tt_message_run *message)
 {
-    bool sends = message->op.function == TT_SEND;
-    struct tt_pair *pair = sends ? tt_pair_of(host, host->rank, message->op.root)
-                                 : tt_pair_of(host, message->op.root, host->rank);
-    atomic_fetch_add(sends ? &pair->sender.last : &pair->receiver.last, 1);
+    tt_message_announce(host, &message->op);
     atomic_fetch_add(&tt_arena_own(host->arena, host->rank)->messages, 1);
 }
 
@@ -212,7 +209,7 @@ static void circles(void)
             tt_message_begin(team.host[rank], &run[rank]);
             if (with_receive && rank == 2) { // in the same work
                 receive = message(TT_RECV, memory, sizeof memory, 1);
-                atomic_fetch_add(&tt_pair_of(team.host[2], 1, 2)->receiver.last, 1);
+                tt_message_announce(team.host[2], &receive.op);
             }
             (void)tt_message_step(team.host[rank], &run[rank]);
             for (int who = 0; who <= rank; who++) {
