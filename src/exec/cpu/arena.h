@@ -108,7 +108,8 @@ struct tt_own {
     // (which would make them take memory).
     _Alignas(64) _Atomic uint64_t peers[TT_ARENA_MOST_RANKS / 64];
 };
-_Static_assert(sizeof(struct tt_own) == 64 * (3 + TT_ARENA_SEGMENTS + TT_ARENA_MOST_RANKS / 512),
+_Static_assert(sizeof(struct tt_own) ==
+                   (size_t)64 * (3 + TT_ARENA_SEGMENTS + TT_ARENA_MOST_RANKS / 512),
                "lines");
 
 // One process's mapping.

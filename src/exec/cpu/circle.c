@@ -185,6 +185,9 @@ static bool prepare(struct search *search)
     for (const struct tt_host *host = first_host; host != NULL; host = host->next) {
         most += host->nranks;
     }
+    if (most == 0) {
+        return false;
+    }
     search->node = calloc((size_t)most, sizeof *search->node);
     search->queue = calloc((size_t)most, sizeof *search->queue);
     if (search->node == NULL || search->queue == NULL) {
@@ -307,40 +310,59 @@ static bool is_made_of_messages(const struct tt_call *call)
            call->function == TT_SCATTER;
 }
 
+// "rank 0 in Send(count 5, int32, to rank 1) on comm-1 for rank 1; "
+static void describe_edge(const struct node *node, const struct node *next, char *text,
+                          size_t bytes)
+{
+    const char *name = node->host->team.comm_name == NULL ? "?" : node->host->team.comm_name;
+    const char *other = next->host->team.comm_name == NULL ? "?" : next->host->team.comm_name;
+    char call[120] = "";
+    if (next->reason == BEHIND) {
+        (void)snprintf(text, bytes,
+                       "rank %d has its next work on %s behind that of rank %d on %s; ", node->rank,
+                       name, next->rank, other);
+        return;
+    }
+    describe(node, next, call, sizeof call);
+    (void)snprintf(text, bytes, "rank %d in %s on %s for rank %d; ", node->rank, call, name,
+                   next->rank);
+}
+
+// What to do about a circle.
+static const char *advice(const struct search *search, const int *circle, int length)
+{
+    bool has_message = false, has_collective = false, has_exchange = false;
+    for (int i = 0; i < length; i++) {
+        const struct node *node = &search->node[circle[i]];
+        enum reason reason = search->node[circle[(i + 1) % length]].reason;
+        has_message |= reason == SENDS || reason == RECEIVES;
+        has_collective |= reason == COLLECTIVE;
+        has_exchange |= reason == COLLECTIVE &&
+                        is_made_of_messages(&tt_arena_own(node->host->arena, node->rank)->call);
+    }
+    if (has_message && has_exchange) {
+        return "a collective is not matched by sends and receives";
+    }
+    if (has_message && has_collective) {
+        return "make both sides of a message before the next collective";
+    }
+    return has_message ? "put sends and receives that need each other into one group"
+                       : "use communicators in the same order on all ranks";
+}
+
 static void report(const struct search *search, const int *circle, int length)
 {
     char text[470];
     size_t used = (size_t)snprintf(text, sizeof text, "ranks wait for each other in a circle: ");
-    bool has_message = false, has_collective = false, has_exchange = false;
     for (int i = 0; i < length; i++) {
-        const struct node *node = &search->node[circle[i]];
-        const struct node *next = &search->node[circle[(i + 1) % length]];
-        const char *name = node->host->team.comm_name;
-        char call[120] = "", part[300];
-        if (next->reason == BEHIND) {
-            (void)snprintf(part, sizeof part,
-                           "rank %d has its next work on %s behind that of rank %d on %s; ",
-                           node->rank, name == NULL ? "?" : name, next->rank,
-                           next->host->team.comm_name == NULL ? "?" : next->host->team.comm_name);
-        } else {
-            describe(node, next, call, sizeof call);
-            (void)snprintf(part, sizeof part, "rank %d in %s on %s for rank %d; ", node->rank, call,
-                           name == NULL ? "?" : name, next->rank);
-        }
-        has_message |= next->reason == SENDS || next->reason == RECEIVES;
-        has_collective |= next->reason == COLLECTIVE;
-        has_exchange |= next->reason == COLLECTIVE &&
-                        is_made_of_messages(&tt_arena_own(node->host->arena, node->rank)->call);
-        if (used + strlen(part) + 100 < sizeof text) {
+        char part[300];
+        describe_edge(&search->node[circle[i]], &search->node[circle[(i + 1) % length]], part,
+                      sizeof part);
+        if (used + strlen(part) + 80 < sizeof text) {
             used += (size_t)snprintf(text + used, sizeof text - used, "%s", part);
         }
     }
-    (void)snprintf(text + used, sizeof text - used, "%s",
-                   has_message && has_exchange ? "a collective is not matched by sends and receives"
-                   : has_message && has_collective
-                       ? "make both sides of a message before the next collective"
-                   : has_message ? "put sends and receives that need each other into one group"
-                                 : "use communicators in the same order on all ranks");
+    (void)snprintf(text + used, sizeof text - used, "%s", advice(search, circle, length));
     for (int i = 0; i < length; i++) {
         struct tt_host *host = search->node[circle[i]].host;
         (void)tt_host_fail(host, ncclInvalidUsage, "rank %d: %s", search->node[circle[0]].rank,
@@ -351,7 +373,7 @@ static void report(const struct search *search, const int *circle, int length)
 void tt_circle_look(struct tt_host *host)
 {
     struct search search = {0};
-    int circle[MOST_CIRCLE];
+    int circle[MOST_CIRCLE] = {0};
     pthread_mutex_lock(&mutex);
     if (prepare(&search)) {
         int start = node_of(&search, host->team.comm_hash, host->rank);

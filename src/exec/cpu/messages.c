@@ -247,18 +247,19 @@ static ncclResult_t order(cudaStream_t before, cudaStream_t after)
 // Does so between the first message's stream and each other stream of the group.
 static ncclResult_t order_streams(const struct tt_message *messages, size_t count, bool is_end)
 {
-    for (size_t i = 1; i < count; i++) {
+    cudaStream_t first = messages[0].stream;
+    ncclResult_t result = ncclSuccess;
+    for (size_t i = 1; i < count && result == ncclSuccess; i++) {
+        cudaStream_t this = messages[i].stream;
         size_t same = 0;
-        while (messages[same].stream != messages[i].stream) {
+        while (messages[same].stream != this) {
             same++;
         }
-        if (same == i && is_end) {
-            TRY(order(messages[0].stream, messages[i].stream));
-        } else if (same == i) {
-            TRY(order(messages[i].stream, messages[0].stream));
+        if (same == i) {
+            result = order(is_end ? first : this, is_end ? this : first);
         }
     }
-    return ncclSuccess;
+    return result;
 }
 
 // ---- Launching ----------------------------------------------------------------------------------
