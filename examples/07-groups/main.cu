@@ -142,9 +142,14 @@ static bool no_group(const struct all *all)
     return true;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct all all;
+    if (argc > 1) {
+        bool asks = strcmp(argv[1], "--help") == 0;
+        fprintf(asks ? stdout : stderr, "usage: groups   (no options)\n");
+        return asks ? 0 : 1;
+    }
     int devices = 0;
     printf("Lesson 07: one thread, four devices\n");
     if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < RANKS) {
