@@ -321,8 +321,66 @@ static void circle_of_three(void)
     run_processes(3, around, 30);
 }
 
+// ---- Partners that leave, or are aborted --------------------------------------------------------
+
+static void wait_in_vain(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    if (!join_with_area(&m, &area, rank, size, BYTES)) {
+        return;
+    }
+    if (rank == 0) {
+        EXPECT_OK(ncclRecv(area.memory, 5, ncclInt, 1, m.comm, m.stream));
+        ranks_barrier();
+        EXPECT_EQ(wait_within(&m, 5), ncclRemoteError);
+        EXPECT_CONTAINS(ncclGetLastError(m.comm), "Recv(count 5, int32, from rank 1)");
+        EXPECT_CONTAINS(ncclGetLastError(m.comm), "rank 1 has destroyed the communicator");
+        EXPECT_OK(ncclCommAbort(m.comm));
+        m.comm = NULL;
+    } else {
+        ranks_barrier();
+        EXPECT_OK(ncclCommDestroy(m.comm));
+        m.comm = NULL;
+    }
+    leave_with_area(&m, &area);
+}
+
+// Aborted while it sends what nobody takes.
+static void give_up(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    if (!join_with_area(&m, &area, rank, size, BYTES)) {
+        return;
+    }
+    if (rank == 0) {
+        EXPECT_OK(ncclSend(area.memory, COUNT, ncclInt, 1, m.comm, m.stream));
+        double start = now_s();
+        EXPECT_OK(ncclCommAbort(m.comm));
+        EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+        EXPECT(now_s() - start < 2);
+        m.comm = NULL;
+    }
+    if (rank == 0) {
+        ranks_barrier();
+        leave_with_area(&m, &area);
+    } else {
+        abort_and_leave(&m, &area);
+    }
+}
+
+static void partners_that_leave(void)
+{
+    run_thread_ranks(2, wait_in_vain, 30);
+    run_processes(2, wait_in_vain, 30);
+    run_thread_ranks(2, give_up, 30);
+    run_processes(2, give_up, 30);
+}
+
 int main(void)
 {
+    RUN(partners_that_leave);
     RUN(oneself);
     RUN(host_memory);
     RUN(streams_and_graphs);
