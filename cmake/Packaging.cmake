@@ -21,4 +21,20 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/lib/cmake/tutti/tuttiConf
 install(FILES ${PROJECT_BINARY_DIR}/lib/cmake/tutti/tuttiConfig.cmake
     ${PROJECT_BINARY_DIR}/lib/cmake/tutti/tuttiConfigVersion.cmake
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
-install(FILES LICENSE README.md DESTINATION share/doc/tutti)
+
+# Documents lie in share/tutti as in the project's root, so that their links hold; share/doc/tutti is a link to it.
+install(FILES LICENSE README.md ARCHITECTURE.md CONTRIBUTING.md CHANGELOG.md DESTINATION share/tutti)
+install(DIRECTORY docs DESTINATION share/tutti)
+install(DIRECTORY kernels DESTINATION share/tutti FILES_MATCHING PATTERN "*.cuh" PATTERN "*.md"
+    PATTERN "*_for_tests.cuh" EXCLUDE)
+install(FILES vgpu/include/vgpu/check.h DESTINATION share/tutti/vgpu/include/vgpu)
+install(DIRECTORY tests DESTINATION share/tutti FILES_MATCHING PATTERN README.md)
+install(CODE [[
+    set(documents "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/doc/tutti")
+    get_filename_component(folder "${documents}" DIRECTORY)
+    file(MAKE_DIRECTORY "${folder}")
+    if(IS_DIRECTORY "${documents}" AND NOT IS_SYMLINK "${documents}")
+        file(REMOVE_RECURSE "${documents}") # of an older version
+    endif()
+    file(CREATE_LINK ../tutti "${documents}" SYMBOLIC)
+]])

@@ -19,6 +19,10 @@ set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 
 add_compile_options(-fno-omit-frame-pointer)
+# Nothing that is built names the folder where it was: texts and debug information say src/..., vgpu/..., as gdb in the
+# project's root finds them. The last option that fits counts.
+add_compile_options($<$<COMPILE_LANGUAGE:C,CXX,ASM>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>
+    $<$<COMPILE_LANGUAGE:C,CXX,ASM>:-ffile-prefix-map=${CMAKE_BINARY_DIR}=build>)
 if(TUTTI_SANITIZE)
     add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-sanitize-recover=undefined)
     add_link_options(-fsanitize=${TUTTI_SANITIZE})

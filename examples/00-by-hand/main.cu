@@ -139,7 +139,8 @@ static ncclComm_t make_communicator(const struct lesson_rank *self)
     CHECK_NCCL(ncclCommQueryProperties(comm, &can));
     if (!lesson_require(self, can.deviceApiSupport && can.nLsaTeams == 1,
                         "the two GPUs cannot read each other's memory, and this lesson does "
-                        "nothing else. Use ncclAllReduce instead, or GPUs joined by NVLink.")) {
+                        "nothing else. Use GPUs joined by NVLink, as virtual ones are "
+                        "when VGPU_MACHINE is not set.")) {
         CHECK_NCCL(ncclCommFinalize(comm));
         CHECK_NCCL(ncclCommDestroy(comm));
         return NULL;
@@ -151,6 +152,9 @@ static bool run_rank(const struct lesson_rank *self)
 {
     // Steps 1 and 2: the GPU; the communicator, and whether it can do this. Lesson 01 explains.
     CHECK_CUDA(cudaSetDevice(self->device));
+    if (!lesson_kernel_fits(self, (const void *)rmsnorm_by_hand)) {
+        return false;
+    }
     ncclComm_t comm = make_communicator(self);
     if (!comm) {
         return false;
@@ -210,7 +214,7 @@ static bool run_rank(const struct lesson_rank *self)
 
 int main(int argc, char **argv)
 {
-    struct lesson_options defaults = {4, 8, 8, 1e-6f, LESSON_FLOAT, 1, 2, true};
+    struct lesson_options defaults = {4, 8, 8, 1e-6f, LESSON_FLOAT, 1, 2, LESSON_EPS};
     return lesson_run(argc, argv, "Lesson 00: RMSNorm over two ranks, by hand", &defaults,
                       run_rank);
 }

@@ -128,15 +128,18 @@ static bool can_run(const struct lesson_rank *self, ncclComm_t comm)
 {
     ncclCommProperties_t can = NCCL_COMM_PROPERTIES_INITIALIZER;
     CHECK_NCCL(ncclCommQueryProperties(comm, &can));
-    bool ok = lesson_require(self, can.deviceApiSupport,
-                             "this communicator has no device API: its GPUs cannot read each "
-                             "other's memory. Use ncclReduceScatter, a kernel of your own and "
-                             "ncclAllGather instead, or GPUs joined by NVLink.") &&
-              lesson_require(self, can.nLsaTeams == 1,
-                             "the ranks form %d LSA teams, and loads and stores reach only one. "
-                             "Use one communicator for each team (ncclCommSplit), or "
-                             "ncclReduceScatter and ncclAllGather over all ranks.",
-                             can.nLsaTeams);
+    bool ok =
+        lesson_require(self, can.deviceApiSupport,
+                       "this communicator has no device API: its GPUs cannot read each "
+                       "other's memory. Use GPUs joined by NVLink, as virtual ones are "
+                       "when VGPU_MACHINE is not set. (NCCL's way without: ncclReduceScatter, a "
+                       "kernel, ncclAllGather; not in this version of tutti yet.)") &&
+        lesson_require(self, can.nLsaTeams == 1,
+                       "the ranks form %d LSA teams, and loads and stores reach only one. "
+                       "Use ranks of one host only: fewer --ranks, or TUTTI_FAKE_HOSTS unset. "
+                       "(NCCL's way over all: ncclReduceScatter, a kernel, ncclAllGather; "
+                       "not in this version of tutti yet.)",
+                       can.nLsaTeams);
     if (ok) {
         lesson_say(self, "Checks\n  device API  yes\n  LSA teams   1, of %d ranks\n", self->ranks);
     }
@@ -210,8 +213,11 @@ template <typename T> static bool run_rank(const struct lesson_rank *self)
     const size_t bytes = elements * sizeof(T);
 
     // Step 1: what the GPU can do. Loads and stores to peers work on every GPU since compute
-    // capability 7.0, so this lesson has nothing to refuse here (lesson 02 has).
+    // capability 7.0 (lesson 02 asks for more), but the kernel must have been compiled for it.
     CHECK_CUDA(cudaSetDevice(self->device));
+    if (!lesson_kernel_fits(self, (const void *)rmsnorm_lsa<T>)) {
+        return false;
+    }
 
     // Step 2: the communicator, and what it can do. Only when all ranks can go on do they allocate
     // host memory: the matrix, first as input and later as result, and one reference for all.
@@ -294,7 +300,8 @@ static bool run_rank_of_type(const struct lesson_rank *self)
 
 int main(int argc, char **argv)
 {
-    struct lesson_options defaults = {4096, 1024, 256, 1e-6f, LESSON_FLOAT, 1, 0, false};
+    struct lesson_options defaults = {
+        4096, 1024, 256, 1e-6f, LESSON_FLOAT, 1, 0, LESSON_SHAPE | LESSON_TYPE | LESSON_EPS};
     return lesson_run(argc, argv, "Lesson 01: RMSNorm over all ranks by load and store (LSA)",
                       &defaults, run_rank_of_type);
 }

@@ -284,19 +284,22 @@ static bool can_run(const struct lesson_rank *self, ncclComm_t comm)
 {
     ncclCommProperties_t can = NCCL_COMM_PROPERTIES_INITIALIZER;
     CHECK_NCCL(ncclCommQueryProperties(comm, &can));
-    bool ok = lesson_require(self, can.deviceApiSupport,
-                             "this communicator has no device API: its GPUs cannot read each "
-                             "other's memory. Use ncclReduceScatter, a kernel of your own and "
-                             "ncclAllGather instead, or GPUs joined by NVLink.") &&
-              lesson_require(self, can.nLsaTeams == 1,
-                             "the ranks form %d LSA teams, and multimem reaches only one. "
-                             "Use one communicator for each team (ncclCommSplit), or "
-                             "ncclReduceScatter and ncclAllGather over all ranks.",
-                             can.nLsaTeams) &&
-              lesson_require(self, can.multimemSupport,
-                             "this communicator has no multimem: the GPUs are not joined by a "
-                             "switch that adds and copies, or NCCL_NVLS_ENABLE=0 turned it off. "
-                             "Use lesson 01 (LSA) instead: it needs loads and stores only.");
+    bool ok =
+        lesson_require(self, can.deviceApiSupport,
+                       "this communicator has no device API: its GPUs cannot read each "
+                       "other's memory. Use GPUs joined by NVLink, as virtual ones are "
+                       "when VGPU_MACHINE is not set. (NCCL's way without: ncclReduceScatter, a "
+                       "kernel, ncclAllGather; not in this version of tutti yet.)") &&
+        lesson_require(self, can.nLsaTeams == 1,
+                       "the ranks form %d LSA teams, and multimem reaches only one. "
+                       "Use ranks of one host only: fewer --ranks, or TUTTI_FAKE_HOSTS unset. "
+                       "(NCCL's way over all: ncclReduceScatter, a kernel, ncclAllGather; "
+                       "not in this version of tutti yet.)",
+                       can.nLsaTeams) &&
+        lesson_require(self, can.multimemSupport,
+                       "this communicator has no multimem: the GPUs are not joined by a "
+                       "switch that adds and copies, or NCCL_NVLS_ENABLE=0 turned it off. "
+                       "Use lesson 01 (LSA) instead: it needs loads and stores only.");
     if (ok) {
         lesson_say(self,
                    "  device API          yes\n  LSA teams           1, of %d ranks\n"
@@ -307,15 +310,17 @@ static bool can_run(const struct lesson_rank *self, ncclComm_t comm)
 }
 
 // Step 1's question to this rank's GPU. False on all ranks when one of them must refuse.
-static bool capable(const struct lesson_rank *self)
+static bool capable(const struct lesson_rank *self, const void *kernel)
 {
     CHECK_CUDA(cudaSetDevice(self->device));
     cudaDeviceProp gpu;
     CHECK_CUDA(cudaGetDeviceProperties(&gpu, self->device));
     bool ok = lesson_require(self, gpu.major >= 9,
                              "GPU %d (%s) has compute capability %d.%d, and multimem needs 9.0 or "
-                             "higher. Use lesson 01 (LSA) instead: it needs loads and stores only.",
-                             self->device, gpu.name, gpu.major, gpu.minor);
+                             "higher. Use lesson 01 (LSA) instead, built for this GPU (make clean; "
+                             "make ARCH=sm_%d%d): it needs loads and stores only.",
+                             self->device, gpu.name, gpu.major, gpu.minor, gpu.major, gpu.minor) &&
+              lesson_kernel_fits(self, kernel);
     if (ok) {
         lesson_say(self, "Checks\n  compute capability  %d.%d\n", gpu.major, gpu.minor);
     }
@@ -390,7 +395,7 @@ template <typename T> static bool run_rank(const struct lesson_rank *self)
 
     // Step 1: what the GPU can do. The multimem instructions came with compute capability 9.0; a
     // kernel that has them would not even start on an older GPU.
-    if (!capable(self)) {
+    if (!capable(self, (const void *)rmsnorm_multimem<T>)) {
         return false;
     }
 
@@ -476,7 +481,8 @@ static bool run_rank_of_type(const struct lesson_rank *self)
 
 int main(int argc, char **argv)
 {
-    struct lesson_options defaults = {4096, 1024, 256, 1e-6f, LESSON_FLOAT, 1, 0, false};
+    struct lesson_options defaults = {
+        4096, 1024, 256, 1e-6f, LESSON_FLOAT, 1, 0, LESSON_SHAPE | LESSON_TYPE | LESSON_EPS};
     return lesson_run(argc, argv, "Lesson 02: RMSNorm over all ranks by multimem", &defaults,
                       run_rank_of_type);
 }

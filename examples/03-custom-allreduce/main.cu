@@ -140,10 +140,13 @@ static bool capable(const struct lesson_rank *self)
     CHECK_CUDA(cudaSetDevice(self->device));
     cudaDeviceProp gpu;
     CHECK_CUDA(cudaGetDeviceProperties(&gpu, self->device));
-    return lesson_require(self, gpu.major >= 9,
-                          "GPU %d (%s) has compute capability %d.%d, and the multimem kernel needs "
-                          "9.0 or higher. Lesson 01 runs here: it needs loads and stores only.",
-                          self->device, gpu.name, gpu.major, gpu.minor);
+    return lesson_require(
+               self, gpu.major >= 9,
+               "GPU %d (%s) has compute capability %d.%d, and the multimem kernel needs "
+               "9.0 or higher. Lesson 01 runs here, built for this GPU (make clean; make "
+               "ARCH=sm_%d%d): it needs loads and stores only.",
+               self->device, gpu.name, gpu.major, gpu.minor, gpu.major, gpu.minor) &&
+           lesson_kernel_fits(self, (const void *)multimem);
 }
 
 // The questions of step 2 to a fresh communicator. False on all ranks when one of them must refuse.
@@ -151,15 +154,18 @@ static bool can_run(const struct lesson_rank *self, ncclComm_t comm, bool *has_m
 {
     ncclCommProperties_t can = NCCL_COMM_PROPERTIES_INITIALIZER;
     CHECK_NCCL(ncclCommQueryProperties(comm, &can));
-    bool ok = lesson_require(self, can.deviceApiSupport,
-                             "this communicator has no device API: its GPUs cannot read each "
-                             "other's memory. Use ncclAllReduce instead, or GPUs joined by "
-                             "NVLink.") &&
-              lesson_require(self, can.nLsaTeams == 1,
-                             "the ranks form %d LSA teams, and loads and stores reach only one. "
-                             "Use one communicator for each team (ncclCommSplit), or "
-                             "ncclAllReduce over all ranks.",
-                             can.nLsaTeams);
+    bool ok =
+        lesson_require(self, can.deviceApiSupport,
+                       "this communicator has no device API: its GPUs cannot read each "
+                       "other's memory. Use GPUs joined by NVLink, as virtual ones are "
+                       "when VGPU_MACHINE is not set. (NCCL's way without: ncclAllReduce; not in "
+                       "this version of tutti yet.)") &&
+        lesson_require(self, can.nLsaTeams == 1,
+                       "the ranks form %d LSA teams, and loads and stores reach only one. "
+                       "Use ranks of one host only: fewer --ranks, or TUTTI_FAKE_HOSTS unset. "
+                       "(NCCL's way over all: ncclAllReduce; not in this version of tutti "
+                       "yet.)",
+                       can.nLsaTeams);
     *has_multimem = ok && lesson_all(self, can.multimemSupport);
     if (ok) {
         lesson_say(self, "Checks\n  device API  yes\n  LSA teams   1, of %d ranks\n", self->ranks);
@@ -270,10 +276,6 @@ static bool run_way(const struct lesson_rank *self, enum way way, const struct w
 static bool run_rank(const struct lesson_rank *self)
 {
     const struct lesson_options *options = self->options;
-    if (!lesson_require(self, options->type == LESSON_FLOAT,
-                        "this lesson adds floats. Lessons 01 and 02 show half and bf16.")) {
-        return false;
-    }
     const struct work work = share_of(self);
 
     // Step 1: what the GPU can do. The multimem kernel was compiled for compute capability 9.0, and
@@ -343,7 +345,7 @@ static bool run_rank(const struct lesson_rank *self)
 
 int main(int argc, char **argv)
 {
-    struct lesson_options defaults = {1000, 1024, 256, 1e-6f, LESSON_FLOAT, 1, 0, false};
+    struct lesson_options defaults = {1000, 1024, 256, 0, LESSON_FLOAT, 1, 0, LESSON_SHAPE};
     return lesson_run(argc, argv, "Lesson 03: your own all-reduce: one-shot, two-shot, multimem",
                       &defaults, run_rank);
 }

@@ -85,7 +85,8 @@ static ncclComm_t make_communicator(const struct lesson_rank *self)
     CHECK_NCCL(ncclCommQueryProperties(comm, &can));
     if (!lesson_require(self, can.deviceApiSupport && can.nLsaTeams == 1,
                         "the two GPUs cannot write each other's memory, and this lesson does "
-                        "nothing else. Use GPUs joined by NVLink.")) {
+                        "nothing else. Use GPUs joined by NVLink, as virtual ones are "
+                        "when VGPU_MACHINE is not set.")) {
         CHECK_NCCL(ncclCommFinalize(comm));
         CHECK_NCCL(ncclCommDestroy(comm));
         return NULL;
@@ -97,6 +98,9 @@ static bool run_rank(const struct lesson_rank *self)
 {
     // The GPU, the communicator, and whether it can do this. Lesson 01 explains.
     CHECK_CUDA(cudaSetDevice(self->device));
+    if (!lesson_kernel_fits(self, (const void *)exchange)) {
+        return false;
+    }
     ncclComm_t comm = make_communicator(self);
     if (!comm) {
         return false;
@@ -162,7 +166,7 @@ int main(int argc, char **argv)
         printf("usage: debugging [--fault none|race|deadlock|outside]\n");
         return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 1;
     }
-    struct lesson_options defaults = {1, 1, threads, 0, LESSON_FLOAT, 1, ranks, true};
+    struct lesson_options defaults = {1, 1, threads, 0, LESSON_FLOAT, 1, ranks, 0};
     return lesson_run(1, argv,
                       "Lesson 04: finding a race, a deadlock and an access outside a window",
                       &defaults, run_rank);

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MESSAGE_BYTES = 256, RANKS_MAX = 4096 };
+enum { MESSAGE_BYTES = 256, RANKS_MAX = 4096, OPTIONS_MAX = 16 };
 
 // What the rank threads share; each field is written between two barriers.
 static pthread_barrier_t meeting;
@@ -98,6 +98,26 @@ bool lesson_require(const struct lesson_rank *self, bool holds, const char *form
     return first < 0;
 }
 
+bool lesson_kernel_fits(const struct lesson_rank *self, const void *kernel)
+{
+    struct cudaDeviceProp gpu;
+    struct cudaFuncAttributes compiled;
+    cudaError_t error = cudaGetDeviceProperties(&gpu, self->device);
+    if (error == cudaSuccess) {
+        error = cudaFuncGetAttributes(&compiled, kernel);
+    }
+    if (error != cudaSuccess && error != cudaErrorNoKernelImageForDevice) {
+        fprintf(stderr, "ask what the kernel was compiled for: %s\n", cudaGetErrorString(error));
+        exit(1);
+    }
+    (void)cudaGetLastError();
+    bool fits = error == cudaSuccess && compiled.binaryVersion <= 10 * gpu.major + gpu.minor;
+    return lesson_require(self, fits,
+                          "GPU %d (%s) has compute capability %d.%d, and this program was compiled "
+                          "for another. Build it for this one: make clean; make ARCH=sm_%d%d",
+                          self->device, gpu.name, gpu.major, gpu.minor, gpu.major, gpu.minor);
+}
+
 void *lesson_share(const struct lesson_rank *self, size_t bytes)
 {
     void *memory = self->rank == 0 ? malloc(bytes) : NULL;
@@ -137,20 +157,27 @@ bool lesson_report(const struct lesson_rank *self, bool right)
 static void print_help(const char *title, const struct lesson_options *defaults)
 {
     printf("%s\nusage: %s [options]\n", title, program_invocation_short_name);
-    if (!defaults->fixed_shape) {
+    if (defaults->offers & LESSON_SHAPE) {
         printf("  --tokens N       rows of the matrix (default %zu)\n"
                "  --hidden N       elements of a row (default %zu)\n"
-               "  --threads N      threads of a block, 1 to 1024 (default %d)\n"
-               "  --dtype TYPE     float, half or bf16 (default %s)\n"
-               "  --iterations N   do it N times (default %d)\n"
+               "  --threads N      threads of a block, 1 to 1024 (default %d)\n",
+               defaults->tokens, defaults->hidden, defaults->threads);
+    }
+    if (defaults->offers & LESSON_TYPE) {
+        printf("  --dtype TYPE     float, half or bf16 (default %s)\n",
+               lesson_type_name(defaults->type));
+    }
+    if (defaults->offers & LESSON_SHAPE) {
+        printf("  --iterations N   do it N times (default %d)\n"
                "  --ranks N        ranks, as threads of this process (default: NTHREADS from the\n"
                "                   environment, or else one for each GPU)\n",
-               defaults->tokens, defaults->hidden, defaults->threads,
-               lesson_type_name(defaults->type), defaults->iterations);
+               defaults->iterations);
     }
-    printf("  --eps X          added to the mean of the squares (default %g)\n"
-           "  --help           this text\n",
-           (double)defaults->eps);
+    if (defaults->offers & LESSON_EPS) {
+        printf("  --eps X          added to the mean of the squares (default %g)\n",
+               (double)defaults->eps);
+    }
+    printf("  --help           this text\n");
 }
 
 // Reads a whole number between 1 and `most`; ends the program with a message when it is none.
@@ -188,23 +215,36 @@ static enum lesson_type read_type(const char *text)
     exit(1);
 }
 
+// Those of the options that the lesson offers, for getopt_long.
+static void choose_options(unsigned offers, struct option *chosen)
+{
+    static const struct {
+        unsigned offer; // 0: every lesson's
+        struct option option;
+    } all[] = {{0, {"help", no_argument, NULL, 'H'}},
+               {LESSON_SHAPE, {"tokens", required_argument, NULL, 't'}},
+               {LESSON_SHAPE, {"hidden", required_argument, NULL, 'h'}},
+               {LESSON_SHAPE, {"threads", required_argument, NULL, 'b'}},
+               {LESSON_TYPE, {"dtype", required_argument, NULL, 'd'}},
+               {LESSON_SHAPE, {"iterations", required_argument, NULL, 'i'}},
+               {LESSON_SHAPE, {"ranks", required_argument, NULL, 'r'}},
+               {LESSON_EPS, {"eps", required_argument, NULL, 'e'}}};
+    _Static_assert(sizeof all / sizeof all[0] < OPTIONS_MAX, "room for the end");
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (all[i].offer == 0 || (all[i].offer & offers)) {
+            *chosen++ = all[i].option;
+        }
+    }
+    *chosen = (struct option){NULL, 0, NULL, 0};
+}
+
 static void read_options(int argc, char **argv, const char *title, struct lesson_options *options)
 {
-    static const struct option all[] = {{"eps", required_argument, NULL, 'e'},
-                                        {"help", no_argument, NULL, 'H'},
-                                        {"tokens", required_argument, NULL, 't'},
-                                        {"hidden", required_argument, NULL, 'h'},
-                                        {"threads", required_argument, NULL, 'b'},
-                                        {"dtype", required_argument, NULL, 'd'},
-                                        {"iterations", required_argument, NULL, 'i'},
-                                        {"ranks", required_argument, NULL, 'r'},
-                                        {NULL, 0, NULL, 0}};
-    static const struct option few[] = {{"eps", required_argument, NULL, 'e'},
-                                        {"help", no_argument, NULL, 'H'},
-                                        {NULL, 0, NULL, 0}};
+    struct option offered[OPTIONS_MAX];
     const struct lesson_options defaults = *options;
+    choose_options(options->offers, offered);
     int letter = 0;
-    while ((letter = getopt_long(argc, argv, "", options->fixed_shape ? few : all, NULL)) != -1) {
+    while ((letter = getopt_long(argc, argv, ":", offered, NULL)) != -1) {
         switch (letter) {
         case 't':
             options->tokens = (size_t)read_number("--tokens", optarg, 1LL << 40);
@@ -230,8 +270,9 @@ static void read_options(int argc, char **argv, const char *title, struct lesson
         case 'H':
             print_help(title, &defaults);
             exit(0);
-        default: // getopt has named it
-            fprintf(stderr, "see --help\n");
+        default:
+            fprintf(stderr, "%s: %s; see --help\n", argv[optind - 1],
+                    letter == ':' ? "a value is missing" : "no option of this lesson");
             exit(1);
         }
     }
@@ -256,6 +297,19 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
+// No GPU, or none that can be used: what to do about it.
+static void refuse_machine(cudaError_t error)
+{
+#ifdef VGPU_CUDA_RUNTIME_H // tutticc's header: the GPUs are virtual already
+    const char *advice = "VGPU_MACHINE says which virtual ones there are; unset it for eight.";
+#else
+    const char *advice = "To run on virtual ones, build this with tutticc.";
+#endif
+    bool none = error == cudaSuccess || error == cudaErrorNoDevice;
+    printf("REFUSED: %s (%s).%s%s\n", none ? "there is no GPU" : "the GPUs cannot be used",
+           cudaGetErrorString(error), none ? " " : "", none ? advice : "");
+}
+
 int lesson_run(int argc, char **argv, const char *title, const struct lesson_options *defaults,
                lesson_body body)
 {
@@ -264,8 +318,7 @@ int lesson_run(int argc, char **argv, const char *title, const struct lesson_opt
     int gpus = 0;
     cudaError_t error = cudaGetDeviceCount(&gpus);
     if (error != cudaSuccess || gpus == 0) {
-        printf("REFUSED: there is no GPU (%s). To run on virtual ones, build this with tutticc.\n",
-               cudaGetErrorString(error));
+        refuse_machine(error);
         return 1;
     }
     const char *nthreads = getenv("NTHREADS");

@@ -15,6 +15,13 @@ extern "C" {
 
 enum lesson_type { LESSON_FLOAT, LESSON_HALF, LESSON_BF16 };
 
+// What a lesson lets its user choose; the rest is refused and not in its help.
+enum lesson_offer {
+    LESSON_SHAPE = 1, // --tokens, --hidden, --threads, --iterations, --ranks
+    LESSON_TYPE = 2,  // --dtype
+    LESSON_EPS = 4,   // --eps
+};
+
 // The command line. tokens, hidden, threads, iterations, ranks are at least 1; eps is not negative.
 struct lesson_options {
     size_t tokens;         // rows of the matrix, over all ranks
@@ -24,7 +31,7 @@ struct lesson_options {
     enum lesson_type type; // of the elements
     int iterations;        // the operation is done this often; the last result is checked
     int ranks;             // 0: NTHREADS, or else one for each GPU
-    bool fixed_shape;      // the lesson chooses tokens, hidden, threads, type and ranks itself
+    unsigned offers;       // what the command line may set, of enum lesson_offer
 };
 
 // One rank, as its thread sees it.
@@ -54,6 +61,10 @@ bool lesson_all(const struct lesson_rank *self, bool mine);
 // and its text, which says what is missing and what to use instead.
 bool lesson_require(const struct lesson_rank *self, bool holds, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+// Whether the kernel was compiled for this rank's GPU; lesson_require's refusal says how to
+// rebuild.
+bool lesson_kernel_fits(const struct lesson_rank *self, const void *kernel);
 
 // The same memory for all ranks (they are threads of one process); NULL on all when there is none.
 void *lesson_share(const struct lesson_rank *self, size_t bytes);

@@ -32,7 +32,7 @@ template <int nThreadsPow2> struct ncclCoopTile {
         uint32_t low = nThreadsPow2 == 32 ? ~0u : (1u << (nThreadsPow2 % 32)) - 1;
         return low << (nccl::utility::lane() / nThreadsPow2 * nThreadsPow2);
     }
-    NCCL_DEVICE_INLINE void sync()
+    NCCL_DEVICE_INLINE void sync(NCCL_LINE_OF_CALL)
     {
         if (nThreadsPow2 != 1) {
             __syncwarp(laneMask());
@@ -59,7 +59,7 @@ struct ncclCoopLanes {
     {
         return size();
     }
-    NCCL_DEVICE_INLINE void sync()
+    NCCL_DEVICE_INLINE void sync(NCCL_LINE_OF_CALL)
     {
         __syncwarp(lmask);
     }
@@ -88,7 +88,7 @@ struct ncclCoopWarpSpan {
     {
         return size();
     }
-    NCCL_DEVICE_INLINE void sync()
+    NCCL_DEVICE_INLINE void sync(NCCL_LINE_OF_CALL)
     {
         uint32_t barrier = (id + 1) % 16;
 #if NCCL_DEVICE_CHECKED
@@ -119,7 +119,7 @@ struct ncclCoopCta {
     {
         return size();
     }
-    NCCL_DEVICE_INLINE void sync()
+    NCCL_DEVICE_INLINE void sync(NCCL_LINE_OF_CALL)
     {
         __syncthreads();
     }

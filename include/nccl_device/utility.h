@@ -25,6 +25,14 @@
 #define NCCL_DEVICE_CHECKED 0
 #endif
 
+// The parameter of a function that is only a barrier: on virtual devices it gives the line of the
+// call code of its own, for breakpoints.
+#if NCCL_DEVICE_CHECKED
+#define NCCL_LINE_OF_CALL char = VGPU_LINE_OF_CALL
+#else
+#define NCCL_LINE_OF_CALL
+#endif
+
 #ifdef __cplusplus
 #define NCCL_EXTERN_C extern "C"
 #else

@@ -34,6 +34,7 @@ static _Thread_local char thread_error[ERROR_BYTES];
 static _Thread_local struct {
     const char *call; // NULL: none runs
     int rank, depth;
+    enum cudaStreamCaptureMode mode; // the thread's own, meanwhile
 } running;
 
 static const struct {
@@ -211,6 +212,8 @@ void tt_call_begin(const char *call, int rank)
     if (running.depth++ == 0) {
         running.call = call;
         running.rank = rank;
+        running.mode = cudaStreamCaptureModeRelaxed;
+        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
     }
 }
 
@@ -218,6 +221,7 @@ void tt_call_end(void)
 {
     if (--running.depth == 0) {
         running.call = NULL;
+        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
     }
 }
 

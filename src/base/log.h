@@ -32,7 +32,9 @@ void tt_log_start(int rank);
 void tt_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // From begin to end, failures of the calling thread are told with the name of the public function
-// and the rank (-1: none), where their text does not have them. The outermost pair counts.
+// and the rank (-1: none), where their text does not have them; and what CUDA forbids to other
+// threads while a stream is captured is allowed to it, so that the library spoils nobody's capture.
+// The outermost pair counts.
 void tt_call_begin(const char *call, int rank);
 void tt_call_end(void);
 const char *tt_call_name(void); // NULL outside

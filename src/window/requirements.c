@@ -6,8 +6,10 @@
 #include "base/params.h"
 #include "comm/comm.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { RESOURCE_UNIT = 128 };
 static const size_t largest_alignment = (size_t)2 << 20; // where the resource window starts
@@ -143,6 +145,35 @@ static ncclResult_t check_team(const struct ncclComm *comm, const ncclTeamRequir
     return ncclSuccess;
 }
 
+// Entries of both lists begin with the pointer to the next.
+_Static_assert(offsetof(ncclDevResourceRequirements_t, next) == 0, "next_of");
+_Static_assert(offsetof(ncclTeamRequirements_t, next) == 0, "next_of");
+static const void *next_of(const void *entry)
+{
+    const void *next = NULL;
+    if (entry != NULL) {
+        memcpy(&next, entry, sizeof next);
+    }
+    return next;
+}
+
+static ncclResult_t check_end(const void *first, const char *list)
+{
+    const void *slow = first;
+    const void *fast = next_of(first);
+    for (int entries = 1; fast != NULL; entries++) {
+        if (fast == slow) {
+            return tt_fail(ncclInvalidArgument,
+                           "ncclDevCommCreate: reqs.%s does not end: it comes back to one of its "
+                           "first %d entries; the last entry's next must be NULL",
+                           list, entries);
+        }
+        slow = next_of(slow);
+        fast = next_of(next_of(fast));
+    }
+    return ncclSuccess;
+}
+
 ncclResult_t tt_requirements_copy(const struct ncclComm *comm,
                                   const ncclDevCommRequirements_t *requirements,
                                   struct tt_requirements **copy_out)
@@ -150,6 +181,8 @@ ncclResult_t tt_requirements_copy(const struct ncclComm *comm,
     TRY(check_header(requirements));
     TRY(check_network(requirements));
     TRY(check_barriers(comm, requirements));
+    TRY(check_end(requirements->resourceRequirementsList, "resourceRequirementsList"));
+    TRY(check_end(requirements->teamRequirementsList, "teamRequirementsList"));
     int buffers = 0;
     int teams = 0;
     bool multimem = requirements->lsaMultimem;

@@ -113,6 +113,36 @@ static void refused(void)
 }
 
 // More than 32-bit handles can name.
+static void lists_without_end(void)
+{
+    ncclDevResourceRequirements_t buffers[5] = {0};
+    ncclTeamRequirements_t teams[3] = {0};
+    for (int i = 0; i < 5; i++) {
+        buffers[i].next = &buffers[i + 1 < 5 ? i + 1 : 0];
+        buffers[i].bufferSize = 64;
+    }
+    for (int i = 0; i < 3; i++) {
+        teams[i].next = i + 1 < 3 ? &teams[i + 1] : NULL;
+        teams[i].team = (ncclTeam_t){4, 1, 1};
+    }
+    for (int back = 0; back < 5; back++) {
+        ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+        buffers[4].next = &buffers[back];
+        needs.resourceRequirementsList = buffers;
+        refuse(&needs, ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "resourceRequirementsList does not end");
+    }
+    for (int back = 0; back < 3; back++) {
+        ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+        needs.teamRequirementsList = teams;
+        free(copy_of(&needs));
+        teams[2].next = &teams[back];
+        refuse(&needs, ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "teamRequirementsList does not end");
+        teams[2].next = NULL;
+    }
+}
+
 static void too_large(void)
 {
     ncclDevResourceRequirements_t list[2] = {{.bufferSize = (size_t)500 << 30},
@@ -151,6 +181,7 @@ int main(void)
     RUN(nothing);
     RUN(packed);
     RUN(refused);
+    RUN(lists_without_end);
     RUN(too_large);
     RUN(signatures);
     return expect_result();

@@ -296,6 +296,37 @@ static void peer_that_dies(void)
     }
 }
 
+// While a stream is captured in the strictest mode, what the library does by itself and what its
+// calls do beside the stream spoils nothing.
+static void capture_for_long(int rank, int size)
+{
+    struct member m;
+    cudaGraph_t graph = NULL;
+    void *memory = NULL;
+    ncclResult_t state = ncclInternalError;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    ranks_barrier();
+    EXPECT_CUDA(cudaStreamBeginCapture(m.stream, cudaStreamCaptureModeGlobal));
+    poll(NULL, 0, 700);
+    EXPECT_OK(ncclMemAlloc(&memory, BYTES));
+    EXPECT_OK(ncclMemFree(memory));
+    EXPECT_OK(ncclCommGetAsyncError(m.comm, &state));
+    EXPECT_EQ(state, ncclSuccess);
+    EXPECT_CUDA(cudaStreamEndCapture(m.stream, &graph));
+    ranks_barrier();
+    EXPECT_CUDA(cudaGraphDestroy(graph));
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    EXPECT_OK(ncclCommDestroy(m.comm));
+}
+
+static void captures(void)
+{
+    run_ranks(2, capture_for_long, 30);
+    run_thread_ranks(2, capture_for_long, 30);
+}
+
 // A rank that is late for an operation is named on stderr after ten seconds; it is no error.
 static void come_late(int rank, int size)
 {
@@ -379,6 +410,7 @@ int main(void)
     RUN(peer_that_leaves);
     RUN(device_that_fails);
     RUN(peer_that_dies);
+    RUN(captures);
     RUN(late_ranks);
     RUN(inherited);
     return expect_result();

@@ -1,10 +1,13 @@
-// A rank dies while the others' kernels wait for it in an LSA barrier, and nobody asks the library
-// anything: the kernels end with an error that names it, and the communicator has failed.
+// A rank dies, or leaves, while the others' kernels wait for it in an LSA barrier or an exchange,
+// and nobody asks the library anything: the kernels end with an error that names it, and the
+// communicator has failed. And device communicators that are destroyed, or none.
 // SPDX-License-Identifier: Apache-2.0
+#define NCCL_LL_A2A_PATIENCE_NS 300000000ull // else 10 s
 #include "ranks_of_devices.h"
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +18,22 @@ __global__ void meet_once(ncclDevComm comm)
     ncclCoopCta cta;
     ncclLsaBarrierSession<ncclCoopCta> barrier(cta, comm, ncclTeamTagLsa(), blockIdx.x);
     barrier.sync(cta, cuda::memory_order_acq_rel);
+}
+
+// Each rank sends its number to all and waits for theirs.
+__global__ void exchange_once(ncclDevComm comm, ncclLLA2AHandle handle)
+{
+    ncclCoopCta cta;
+    ncclLLA2ASession<ncclCoopCta> session(cta, comm, ncclTeamLsa(comm), handle, blockIdx.x, 8);
+    int peer = (int)threadIdx.x;
+    if (peer < comm.nRanks) {
+        session.send(peer, comm.rank, comm.rank);
+        if (session.template recv<int>(peer) != peer) {
+            printf("rank %d: the value of rank %d is wrong\n", comm.rank, peer);
+            __trap();
+        }
+    }
+    session.endEpoch(cta);
 }
 
 static bool join(int rank, int size, ncclComm_t *comm, ncclDevComm *device_comm)
@@ -125,8 +144,192 @@ static void leaving_peer_of_a_barrier()
     run_ranks(3, wait_for_the_leaver, 60);
 }
 
+// ---- The same while values are waited for -------------------------------------------------------
+
+static ncclLLA2AHandle exchange;
+
+static bool open_exchange(int rank, int size, ncclComm_t *comm, ncclDevComm *device_comm)
+{
+    ncclUniqueId id = {};
+    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    ncclDevResourceRequirements slots = {};
+    EXPECT_OK(ncclLLA2ACreateRequirement(2, ncclLLA2ACalcSlots(8, sizeof(int)), &exchange, &slots));
+    needs.resourceRequirementsList = &slots;
+    if (rank == 0) {
+        EXPECT_OK(ncclGetUniqueId(&id));
+    }
+    ranks_broadcast(&id, sizeof id);
+    EXPECT_CUDA(cudaSetDevice(rank));
+    return EXPECT_OK(ncclCommInitRank(comm, size, id, rank)) &&
+           EXPECT_OK(ncclDevCommCreate(*comm, &needs, device_comm));
+}
+
+static void exchange_with_the_dead(int rank, int size)
+{
+    ncclComm_t comm = nullptr;
+    ncclDevComm device_comm;
+    if (!open_exchange(rank, size, &comm, &device_comm)) {
+        return;
+    }
+    exchange_once<<<2, 32>>>(device_comm, exchange);
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    ranks_barrier();
+    if (rank == VICTIM) {
+        poll(nullptr, 0, 300);
+        kill(getpid(), SIGKILL);
+    }
+    exchange_once<<<2, 32>>>(device_comm, exchange);
+    double start = now_s();
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+    EXPECT(now_s() - start < 3);
+    EXPECT_OK(ncclCommAbort(comm));
+    poll(nullptr, 0, 500); // the root's process serves the others
+    _exit(expect_failures() != 0);
+}
+
+static void dead_peer_of_an_exchange()
+{
+    int statuses[RANKS];
+    run_ranks_status(RANKS, exchange_with_the_dead, 60, statuses);
+    for (int r = 0; r < RANKS; r++) {
+        EXPECT(r == VICTIM ? WIFSIGNALED(statuses[r])
+                           : WIFEXITED(statuses[r]) && WEXITSTATUS(statuses[r]) == 0);
+    }
+}
+
+static void exchange_with_the_leaver(int rank, int size)
+{
+    ncclComm_t comm = nullptr;
+    ncclDevComm device_comm;
+    if (!open_exchange(rank, size, &comm, &device_comm)) {
+        return;
+    }
+    exchange_once<<<2, 32>>>(device_comm, exchange);
+    EXPECT_CUDA(cudaDeviceSynchronize());
+    if (rank == 0) {
+        poll(nullptr, 0, 200);
+    } else {
+        exchange_once<<<2, 32>>>(device_comm, exchange);
+        double start = now_s();
+        EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
+        EXPECT(now_s() - start < 4);
+    }
+    EXPECT_OK(ncclCommDestroy(comm));
+    ranks_barrier();
+    _exit(expect_failures() != 0);
+}
+
+static void leaving_peer_of_an_exchange()
+{
+    run_ranks(3, exchange_with_the_leaver, 60);
+}
+
+// ---- A device communicator after its end --------------------------------------------------------
+
+__global__ void open_session(ncclDevComm comm, int index)
+{
+    ncclCoopCta cta;
+    ncclLsaBarrierSession<ncclCoopCta> barrier(cta, comm, ncclTeamTagLsa(), (uint32_t)index);
+}
+
+__global__ void open_barrier(ncclDevComm comm, int index)
+{
+    ncclCoopCta cta;
+    ncclBarrierSession<ncclCoopCta> barrier(cta, ncclTeamTagLsa(), comm, (uint32_t)index);
+}
+
+// What a kernel prints that must fail.
+static void fails_with(void (*kernel)(ncclDevComm, int), const ncclDevComm &comm, int index,
+                       const char *text)
+{
+    fflush(stderr);
+    int saved = dup(STDERR_FILENO), file = memfd_create("stderr", MFD_CLOEXEC);
+    dup2(file, STDERR_FILENO);
+    kernel<<<1, 32>>>(comm, index);
+    cudaError_t error = cudaDeviceSynchronize();
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    char said[1024] = "";
+    EXPECT(pread(file, said, sizeof said - 1, 0) > 0);
+    close(file);
+    EXPECT_EQ(error, cudaErrorInvalidValue);
+    EXPECT_CONTAINS(said, text);
+    cudaDeviceReset();
+}
+
+static void use_what_was_destroyed(int rank, int size)
+{
+    ncclUniqueId id = {};
+    ncclComm_t comm = nullptr;
+    ncclDevComm first, second, garbage;
+    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    needs.lsaBarrierCount = 2;
+    EXPECT_OK(ncclGetUniqueId(&id));
+    EXPECT_CUDA(cudaSetDevice(rank));
+    if (!EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) ||
+        !EXPECT_OK(ncclDevCommCreate(comm, &needs, &first)) ||
+        !EXPECT_OK(ncclDevCommCreate(comm, &needs, &second))) {
+        return;
+    }
+    ncclDevComm copy = first;
+    EXPECT_OK(ncclDevCommDestroy(comm, &first));
+    EXPECT_OK(ncclCommDestroy(comm));
+    memset((void *)&garbage, 0x5a, sizeof garbage);
+#ifndef __SANITIZE_ADDRESS__ // which finds the look at what is left
+    fails_with(open_session, copy, 0, "the device communicator of rank 0 was destroyed");
+    fails_with(open_session, second, 0, "the device communicator of rank 0 was destroyed");
+#endif
+    fails_with(open_session, garbage, 0, "this is no device communicator");
+    fails_with(open_barrier, garbage, 0, "this is no device communicator");
+    fails_with(open_session, ncclDevComm{}, 0, "the device communicator is empty");
+    _exit(expect_failures() != 0);
+}
+
+static void wrong_indices(int rank, int size)
+{
+    ncclUniqueId id = {};
+    ncclComm_t comm = nullptr;
+    ncclDevComm device_comm;
+    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    needs.lsaBarrierCount = 2;
+    EXPECT_OK(ncclGetUniqueId(&id));
+    EXPECT_CUDA(cudaSetDevice(rank));
+    if (EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) &&
+        EXPECT_OK(ncclDevCommCreate(comm, &needs, &device_comm))) {
+        fails_with(open_session, device_comm, -1, "LSA barrier -1 of rank 0: only 2");
+        _exit(expect_failures() != 0);
+    }
+}
+
+static void too_few_hybrid_barriers(int rank, int size)
+{
+    ncclUniqueId id = {};
+    ncclComm_t comm = nullptr;
+    ncclDevComm device_comm;
+    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    needs.lsaBarrierCount = 2;
+    EXPECT_OK(ncclGetUniqueId(&id));
+    EXPECT_CUDA(cudaSetDevice(rank));
+    if (EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) &&
+        EXPECT_OK(ncclDevCommCreate(comm, &needs, &device_comm))) {
+        fails_with(open_barrier, device_comm, 1,
+                   "barrier 1, but 0 barriers were asked for (barrierCount");
+        _exit(expect_failures() != 0);
+    }
+}
+
+static void device_communicators_that_are_none()
+{
+    run_ranks(1, use_what_was_destroyed, 60);
+    run_ranks(1, wrong_indices, 60);
+    run_ranks(1, too_few_hybrid_barriers, 60);
+}
+
 int main(void)
 {
+    RUN(dead_peer_of_an_exchange);
+    RUN(leaving_peer_of_an_exchange);
+    RUN(device_communicators_that_are_none);
     RUN(dead_peer_of_a_barrier);
     RUN(leaving_peer_of_a_barrier);
     RUN(aborting_peer_of_a_barrier);

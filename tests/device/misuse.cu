@@ -24,6 +24,10 @@ enum : unsigned {
     SOON = 32,          // VGPU_CHECK_SECONDS=1
     BY_SIGNAL = 64,     // found by a signal, which is the address sanitizer's where there is one
     BY_ASAN = 128,      // found by that alone: the program ends, its report is looked at
+    COOPERATIVE = 256,  // a cooperative launch
+    ALONE = 512,        // no communicator, one launch
+    QUIET = 1024,       // nothing is said
+    ONCE_EACH = 2048,   // said once for each rank
 };
 
 struct misuse {
@@ -137,6 +141,23 @@ static const misuse MISUSES[] = {
      cudaErrorInvalidValue,
      {"LSA barrier 1 of rank", "is used by block (", "at once: opened by thread (0,0,0) of kernel",
       "at @two blocks"}},
+    {"one barrier index for blocks that come in turn",
+     one_index_in_turn,
+     3,
+     32,
+     ONCE_EACH,
+     cudaSuccess,
+     {"rank 1, device 1: kernel one_index_in_turn",
+      "warning: LSA barrier 1 of rank 0 is used by block (0,0,0), which opened it at @in turn and "
+      "has closed it, and now by block (1,0,0) of the same launch at @in turn: on a GPU",
+      "warning: LSA barrier 1 of rank 1 is used by block (0,0,0)"}},
+    {"one barrier index for blocks of a cooperative launch",
+     one_index_in_turn,
+     3,
+     32,
+     COOPERATIVE | QUIET,
+     cudaSuccess,
+     {}},
     {"barrier index not below lsaBarrierCount",
      index_too_high,
      1,
@@ -159,6 +180,31 @@ static const misuse MISUSES[] = {
      ONLY_RANK_0,
      cudaErrorLaunchFailure,
      {"divergent barrier: 31 threads", "at @group, second", "at @group, first"}},
+    {"a group's sync on two lines, without a communicator",
+     two_lines_of_a_group,
+     1,
+     32,
+     ALONE | ONLY_RANK_0,
+     cudaErrorLaunchFailure,
+     {"divergent barrier: 31 threads of the block wait at __syncthreads at @group, second",
+      "came to __syncthreads at @group, first"}},
+    {"the end of a barrier's session and another line",
+     the_end_of_a_session,
+     1,
+     32,
+     ONLY_RANK_0,
+     cudaErrorLaunchFailure,
+     {"divergent barrier: 1 thread of the block waits at __syncthreads at @not the end (the first",
+      "came to __syncthreads at @the end (destructor of ncclLsaBarrierSession): all threads",
+      "at @the end (destructor of ncclLsaBarrierSession) in the_end_of_a_session"}},
+    {"a kernel that is a template",
+     is_a_template<float>,
+     1,
+     32,
+     0,
+     cudaErrorIllegalAddress,
+     {"rank 1, device 1: kernel is_a_template<float> (",
+      "at @of a template in is_a_template<float>\n"}},
     {"a thread_block's sync on two lines",
      two_lines_of_a_thread_block,
      1,
@@ -204,6 +250,23 @@ static const misuse MISUSES[] = {
       "rank 1 came to it for 2 rounds, last at @once less; no kernel runs on device 1; the last "
       "one "
       "there, rank_1_once_less, has ended"}},
+    {"a rank that only opens",
+     rank_1_only_opens,
+     1,
+     1,
+     0,
+     cudaErrorLaunchTimeout,
+     {"deadlock", "thread 0 waits at @waits alone: at LSA barrier 3 of rank 0, round 2",
+      "rank 1 came to it for 1 round, last at @comes once; block (0,0,0) of its kernel "
+      "rank_1_only_opens is at LSA barrier 2, round 0, at @only opens"}},
+    {"a rank that opens but never comes",
+     rank_1_never_comes,
+     1,
+     1,
+     0,
+     cudaErrorLaunchTimeout,
+     {"deadlock", "thread 0 waits at @alone: at LSA barrier 2 of rank 0, round 1",
+      "rank 1 never came to it (opened it at @opens only)"}},
     {"a rank that does not launch",
      different_indices,
      1,
@@ -300,7 +363,13 @@ static void run_planted(device_rank &me)
     }
     cudaError_t error = cudaSuccess;
     if (me.rank == 0 || !(what.flags & ONLY_RANK_0)) {
-        what.kernel<<<what.blocks, what.threads, 0, me.stream>>>(in);
+        if (what.flags & COOPERATIVE) {
+            void *arguments[] = {&in};
+            EXPECT_CUDA(cudaLaunchCooperativeKernel((const void *)what.kernel, what.blocks,
+                                                    what.threads, arguments, 0, me.stream));
+        } else {
+            what.kernel<<<what.blocks, what.threads, 0, me.stream>>>(in);
+        }
         if (what.flags & PROCESSES) {
             pause_ms(2500); // for the warning
             EXPECT_OK(ncclCommAbort(me.comm));
@@ -314,6 +383,17 @@ static void run_planted(device_rank &me)
     fflush(stdout);
     wait_for_all(me);
     _exit(expect_failures() != 0);
+}
+
+// Only a kernel.
+static void run_alone(void)
+{
+    const misuse &what = planted();
+    kernel_input in = {};
+    EXPECT_CUDA(cudaMalloc((void **)&in.word, 16));
+    EXPECT_CUDA(cudaMemset(in.word, 0, 16));
+    what.kernel<<<what.blocks, what.threads>>>(in);
+    printf("rank 0: %s\n", cudaGetErrorName(cudaDeviceSynchronize()));
 }
 
 static void run_two_threads(void)
@@ -353,7 +433,8 @@ static void name_line(const char *mark, size_t length, char *out, size_t bytes)
 // The part with the places that it names.
 static void write_out(const char *part, char *out, size_t bytes)
 {
-    static const char *const ENDS[] = {"\n", " in ", ": at ", ": in ", ";"};
+    static const char *const ENDS[] = {"\n", " in ",  ": at ", ": in ", ";",
+                                       " (", " and ", ": on ", ")"};
     const char *at = strchr(part, '@');
     if (at == nullptr) {
         snprintf(out, bytes, "%s", part);
@@ -420,7 +501,12 @@ static void judge(int number, const child &started)
     text[length > 0 ? length : 0] = 0;
     close(started.output);
     bool good = EXPECT(WIFEXITED(status));
-    good &= EXPECT(count_reports(text) >= 1);
+    int reports = count_reports(text);
+    if (what.flags & (QUIET | ONCE_EACH)) {
+        good &= EXPECT_EQ(reports, what.flags & QUIET ? 0 : 2);
+    } else {
+        good &= EXPECT(reports >= 1);
+    }
     if (!(what.flags & BY_ASAN)) {
         char expected[512];
         snprintf(expected, sizeof expected, "rank %d: %s\n", what.flags & ONLY_RANK_0 ? 0 : 1,
@@ -476,7 +562,9 @@ static void each_misuse_is_reported(void)
 int main(void)
 {
     if (getenv("MISUSE") != nullptr) {
-        if (planted().flags & PROCESSES) {
+        if (planted().flags & ALONE) {
+            run_alone();
+        } else if (planted().flags & PROCESSES) {
             run_ranks(2, as_rank<run_planted>, 30);
         } else {
             run_two_threads();

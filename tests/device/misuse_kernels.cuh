@@ -55,6 +55,13 @@ __global__ void loads_before(kernel_input in)
     }
 }
 
+template <class Value> __global__ void is_a_template(kernel_input in)
+{
+    if (in.comm.rank == 1 && threadIdx.x == 3) {
+        *(Value *)ncclGetLsaPointer(in.window, 5004, 0) = 1; // of a template
+    }
+}
+
 __global__ void uses_a_gone_window(kernel_input in)
 {
     *(char *)ncclGetLocalPointer(in.window, 16) = 1; // gone window
@@ -105,6 +112,22 @@ __global__ void one_index_for_two(kernel_input in)
     barrier.sync(cta, cuda::memory_order_relaxed);
 }
 
+// Each block but the first waits until the one before it is done. By atomics, as on a GPU.
+__global__ void one_index_in_turn(kernel_input in)
+{
+    ncclCoopCta cta;
+    cuda::atomic_ref<unsigned, cuda::thread_scope_device> turn(*in.word);
+    while (turn.load(cuda::memory_order_acquire) != blockIdx.x) {
+    }
+    {
+        ncclLsaBarrierSession<ncclCoopCta> barrier(cta, in.comm, ncclTeamTagLsa(), 1); // in turn
+        barrier.sync(cta, cuda::memory_order_acq_rel);
+    }
+    if (threadIdx.x == 0) {
+        turn.store(blockIdx.x + 1, cuda::memory_order_release);
+    }
+}
+
 __global__ void index_too_high(kernel_input in)
 {
     ncclLsaBarrierSession<ncclCoopCta> barrier(ncclCoopCta(), in.comm, ncclTeamTagLsa(), 4); // high
@@ -116,6 +139,32 @@ __global__ void different_indices(kernel_input in)
     ncclCoopCta cta;
     ncclLsaBarrierSession<ncclCoopCta> barrier(cta, in.comm, ncclTeamTagLsa(), in.comm.rank);
     barrier.sync(cta, cuda::memory_order_relaxed); // different
+}
+
+__global__ void rank_1_only_opens(kernel_input in)
+{
+    ncclCoopCta cta;
+    ncclLsaBarrierSession<ncclCoopCta> barrier(cta, in.comm, ncclTeamTagLsa(), 3);
+    barrier.sync(cta, cuda::memory_order_relaxed); // comes once
+    if (in.comm.rank == 0) {
+        barrier.sync(cta, cuda::memory_order_relaxed); // waits alone
+    } else {
+        ncclLsaBarrierSession<ncclCoopCta> other(cta, in.comm, ncclTeamTagLsa(), 2); // only opens
+        while (*(volatile unsigned *)in.word == 0) {
+        }
+    }
+}
+
+__global__ void rank_1_never_comes(kernel_input in)
+{
+    ncclCoopCta cta;
+    ncclLsaBarrierSession<ncclCoopCta> barrier(cta, in.comm, ncclTeamTagLsa(), 2); // opens only
+    if (in.comm.rank == 0) {
+        barrier.sync(cta, cuda::memory_order_relaxed); // alone
+    } else {
+        while (*(volatile unsigned *)in.word == 0) {
+        }
+    }
 }
 
 __global__ void rank_1_once_less(kernel_input in)
@@ -148,6 +197,18 @@ __global__ void two_lines_of_a_group(kernel_input in)
     }
     atomicAdd(in.word, 1u);
     cta.sync(); // group, second
+}
+
+__global__ void the_end_of_a_session(kernel_input in)
+{
+    ncclCoopCta cta;
+    {
+        ncclLsaBarrierSession<ncclCoopCta> barrier(cta, in.comm, ncclTeamTagLsa(), 0);
+        if (threadIdx.x == 31) {
+            cta.sync(); // not the end
+        }
+        atomicAdd(in.word, 1u);
+    } // the end
 }
 
 __global__ void two_lines_of_a_thread_block(kernel_input in)

@@ -72,6 +72,12 @@ __global__ void kernel(ncclWindow_t window, ncclDevComm comm)
 #elif CASE == 21
     float3 *three = static_cast<float3 *>(all);
     ncclLocalCopy(ncclCoopCta(), three, 1, three, 0, 16);
+#elif CASE == 22
+    ncclLsaReduceSum(ncclCoopCta(), window, 0, static_cast<float *>(all), 16);
+#elif CASE == 23
+    ncclLsaCopy(ncclCoopCta(), static_cast<float *>(all), window, 0, 16);
+#elif CASE == 24
+    ncclLsaReduceSumLsaCopy<float>(ncclCoopCta(), ncclSymPtr<float>(window, 0), 0, window, 0, 16);
 #endif
 }
 

@@ -55,5 +55,8 @@ refuse 18 sm_90 "fp8 needs an architecture-specific target" "ncclLsaReduceSum" "
 refuse 19 sm_90 "a multimem source has float, double" "LSA source"
 refuse 20 sm_80 "needs compute capability 9.0" "ncclLsaCopy"
 refuse 21 sm_90 "1, 2, 4, 8 or 16 bytes"
-[ "$failed" = 0 ] && printf 'refusals: 22 cases as expected\n'
+refuse 22 sm_90 "pass a team or a device communicator"
+refuse 23 sm_90 "pass a team or a device communicator"
+refuse 24 sm_90 "pass a team or a device communicator"
+[ "$failed" = 0 ] && printf 'refusals: 25 cases as expected\n'
 exit "$failed"

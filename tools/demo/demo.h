@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <vgpu/trace.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -52,6 +53,13 @@ struct demo_rank {
 void demo_run_rank(struct demo_rank *rank);
 // Runs a small problem with 8 ranks in each way and draws who did what when: timeline.cu.
 bool demo_write_timelines(FILE *page);
+// picture.c. Nanoseconds from the first work to the last in a recording; 0: none was recorded.
+uint64_t demo_work_ns(const struct vgpu_trace_event *events, size_t count);
+// What the colours mean: once, before the drawings.
+void demo_draw_legend(FILE *page);
+// One SVG of a recording with 8 ranks of `blocks` blocks. Sorts the events.
+void demo_draw(FILE *page, const char *title, struct vgpu_trace_event *events, size_t count,
+               int blocks);
 
 // The right results in double precision, and inputs: reference.cpp.
 void demo_make_input(float *to, int rank);

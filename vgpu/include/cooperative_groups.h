@@ -26,20 +26,14 @@ class thread_block
     struct arrival_token {
     };
 
-    static __forceinline__ void sync()
-    {
-        __syncthreads();
-    }
+    static void sync() __asm__("vgpu_syncthreads"); // on the line of the call, as __syncthreads is
     // The two halves of sync: every thread does both, so meeting in the second is enough.
     static arrival_token barrier_arrive()
     {
         __threadfence_block();
         return arrival_token();
     }
-    static __forceinline__ void barrier_wait(arrival_token &&)
-    {
-        __syncthreads();
-    }
+    static void barrier_wait(arrival_token &&) __asm__("vgpu_syncthreads");
     static unsigned thread_rank()
     {
         return ::vgpu::thread_rank();
@@ -86,10 +80,7 @@ class grid_group
     {
         return vgpu_grid_is_cooperative();
     }
-    __forceinline__ void sync() const
-    {
-        vgpu_grid_sync();
-    }
+    void sync() const __asm__("vgpu_grid_sync");
     static unsigned long long num_blocks()
     {
         return static_cast<unsigned long long>(gridDim.x) * gridDim.y * gridDim.z;
@@ -242,7 +233,7 @@ template <class Value> struct gathered {
 template <class Derived> class lanes
 {
   public:
-    __forceinline__ void sync() const
+    __forceinline__ void sync(char = VGPU_LINE_OF_CALL) const
     {
         __syncwarp(self().mask());
     }
@@ -457,7 +448,7 @@ class thread_group : public vgpu_detail::lanes<thread_group>
     {
         return block;
     }
-    __forceinline__ void sync() const
+    __forceinline__ void sync(char = VGPU_LINE_OF_CALL) const
     {
         if (block)
             __syncthreads();
@@ -482,7 +473,7 @@ class thread_group : public vgpu_detail::lanes<thread_group>
     unsigned held;
 };
 
-template <class Group> __forceinline__ void sync(const Group &group)
+template <class Group> __forceinline__ void sync(const Group &group, char = VGPU_LINE_OF_CALL)
 {
     group.sync();
 }

@@ -231,6 +231,10 @@ static cudaError_t unsupported(const char *function, const char *why)
 
 cudaError_t vgpu_capture_allows(const char *function)
 {
+    cudaError_t allowed = vgpu_calls_allowed();
+    if (allowed != cudaSuccess) {
+        return allowed;
+    }
     if (!vgpu_capturing() || thread_mode == cudaStreamCaptureModeRelaxed) {
         return cudaSuccess;
     }

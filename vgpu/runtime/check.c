@@ -20,6 +20,7 @@ __attribute__((constructor)) static void read_setting(void)
     if (value && *value && strcmp(value, "0") != 0 && !vgpu_checking) {
         vgpu_say("VGPU_CHECK is \"%s\"; it may be 0 or 1. Nothing is checked", value);
     }
+    vgpu_check_read_seconds();
 }
 
 void vgpu_check_say(const char *text)

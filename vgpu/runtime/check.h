@@ -2,8 +2,9 @@
 //
 // check.c knows the setting, launches and ranks; check_window.c the windows; check_place.c turns
 // program counters into source lines; check_barrier.c follows barriers between ranks;
-// check_wait.c finds waits that nothing can end. All but check_window.c does nothing while
-// vgpu_checking is false. Locks here are leaves: nothing is called under them but check_place.c.
+// check_wait.c finds waits that nothing can end, check_host.c who else could. All but
+// check_window.c does nothing while vgpu_checking is false. Locks here are leaves: nothing is
+// called under them but check_place.c.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_RUNTIME_CHECK_H
 #define VGPU_RUNTIME_CHECK_H
@@ -91,16 +92,27 @@ struct vgpu_check_worker {
     atomic_ullong looked_ns;
     atomic_ullong stuck_ns;  // since when nothing has changed; 0: something may change by itself
     atomic_ullong oldest_ns; // since when one of its blocks has been where it is
+    atomic_bool polls;       // a thread reads memory in a loop
     atomic_uint answered;    // the last question that `text` answers
     char *text;              // written by the worker, freed by the watchdog
 };
 // Lines "threads 0-31 wait at a.cu:12: at __syncthreads", each after a line's end.
 void vgpu_check_describe_threads(struct vgpu_worker *worker, struct vgpu_block *block, FILE *out);
+// Reads VGPU_CHECK_SECONDS; says so where it is wrong. Before there are threads.
+void vgpu_check_read_seconds(void);
 // Between rounds of a worker with resident blocks.
 void vgpu_check_round(struct vgpu_worker *worker);
 // Four times a second while there is work. Whether there is.
 bool vgpu_check_look(struct vgpu_worker *workers, int count);
 // Memory of this process was given to another, or the reverse: others may end waits.
 void vgpu_check_outsiders(void);
+
+// ---- Who else could end a wait (check_host.c) ---------------------------------------------------
+
+// Whether no thread of the host can end what kernels wait for. False too where that cannot be seen.
+bool vgpu_check_host_is_stuck(uint64_t now);
+// Whether another process, or a signal handler, could write what a kernel reads in a loop. True too
+// where that cannot be seen.
+bool vgpu_check_strangers_write(void);
 
 #endif

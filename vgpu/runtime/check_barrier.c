@@ -19,10 +19,14 @@ struct visit {
     const char *kind;
     uint64_t arrived; // rounds that it has announced
     bool open;
-    const char *kernel;    // outlives its launches
-    uint3 block, thread;   // who opened it last, or holds it
-    uintptr_t place;       // of the last step; a return address
-    uintptr_t opened_from; // a return address
+    const char *kernel;  // outlives its launches
+    uint64_t launch;     // the serial number of the last one
+    uint64_t warned;     // the launch that was warned of
+    uint3 block, thread; // who opened it last, or holds it
+    // Return addresses: of the last step, of its opening, of the last round's announcement.
+    uintptr_t place;
+    uintptr_t opened_from;
+    uintptr_t announced_from;
     struct visit *next;
 };
 
@@ -138,6 +142,68 @@ static void refuse_second(const struct vgpu_barrier_use *use, const struct visit
                vgpu_place_of(place, false));
 }
 
+// Blocks of one launch have opened a barrier one after the other, the first done before the second
+// began. On a GPU they may run at the same time.
+static void warn_of_second(const struct vgpu_barrier_use *use, const struct visit *first,
+                           uintptr_t place)
+{
+    enum { TEXT_BYTES = 800 };
+    char text[TEXT_BYTES];
+    const struct vgpu_block *block = vgpu_current_thread->block;
+    const struct vgpu_kernel *kernel = block->launch->kernel;
+    const uint3 a = first->block;
+    const uint3 b = block->index;
+    char where[128] = "";
+    if (kernel && kernel->file) {
+        (void)snprintf(where, sizeof(where), " (%s:%d)", kernel->file, kernel->line);
+    }
+    const char *line = vgpu_place_of(first->opened_from, false);
+    (void)snprintf(text, sizeof(text),
+                   "rank %d, device %d: kernel %s%s: warning: %s %d of rank %d is used by block "
+                   "(%u,%u,%u), which opened it at %s and has closed it, and now by block "
+                   "(%u,%u,%u) of the same launch at %s: on a GPU blocks run at the same time: "
+                   "give each its own index, unless they are ordered",
+                   use->rank, block->device, block->launch->name, where, use->kind, use->index,
+                   use->rank, a.x, a.y, a.z, line, b.x, b.y, b.z, vgpu_place_of(place, false));
+    vgpu_check_say(text);
+}
+
+// Whether another block of the launch, not a cooperative one, has had the barrier that `block`
+// opens, and nobody has been told yet.
+GUARDED_ACCESS static bool is_second(const struct visit *visit, const struct vgpu_block *block)
+{
+    const uint3 a = visit->block;
+    const uint3 b = block->index;
+    return !visit->open && visit->launch == block->launch_serial &&
+           visit->warned != block->launch_serial && !block->launch->cooperative &&
+           (a.x != b.x || a.y != b.y || a.z != b.z);
+}
+
+// Writes a step down, in a locked bucket.
+GUARDED_ACCESS static void note_step(struct visit *visit, enum vgpu_barrier_step step,
+                                     const struct vgpu_barrier_use *use, uintptr_t place)
+{
+    const struct vgpu_thread *thread = vgpu_current_thread;
+    visit->kind = use->kind;
+    visit->rank = use->rank;
+    visit->index = use->index;
+    visit->kernel = thread->block->name;
+    visit->launch = thread->block->launch_serial;
+    visit->block = thread->block->index;
+    visit->thread = thread->index;
+    if (step == VGPU_BARRIER_OPENED) {
+        visit->open = true;
+        visit->place = place;
+        visit->opened_from = place;
+    } else if (step == VGPU_BARRIER_ARRIVED) {
+        visit->arrived = use->round + 1;
+        visit->place = place;
+        visit->announced_from = place;
+    } else {
+        visit->open = false;
+    }
+}
+
 GUARDED_ACCESS void vgpu_check_barrier(enum vgpu_barrier_step step,
                                        const struct vgpu_barrier_use *use)
 {
@@ -145,6 +211,7 @@ GUARDED_ACCESS void vgpu_check_barrier(enum vgpu_barrier_step step,
     struct vgpu_thread *thread = vgpu_current_thread;
     struct visit other = {0};
     bool taken = false;
+    bool second = false;
     if (!thread) {
         return;
     }
@@ -153,26 +220,17 @@ GUARDED_ACCESS void vgpu_check_barrier(enum vgpu_barrier_step step,
     struct visit *visit = get_visit(bucket, use);
     if (visit) {
         taken = step == VGPU_BARRIER_OPENED && visit->open;
+        second = step == VGPU_BARRIER_OPENED && is_second(visit, thread->block);
         other = *visit;
-        visit->kind = use->kind;
-        visit->rank = use->rank;
-        visit->index = use->index;
-        visit->kernel = thread->block->name;
-        visit->block = thread->block->index;
-        visit->thread = thread->index;
-        visit->place = step == VGPU_BARRIER_CLOSED ? visit->place : place;
-        if (step == VGPU_BARRIER_OPENED) {
-            visit->open = true;
-            visit->opened_from = place;
-        } else if (step == VGPU_BARRIER_ARRIVED) {
-            visit->arrived = use->round + 1;
-        } else {
-            visit->open = false;
-        }
+        visit->warned = second ? thread->block->launch_serial : visit->warned;
+        note_step(visit, step, use, place);
     }
     unlock(bucket);
     if (taken) {
         refuse_second(use, &other, place);
+    }
+    if (second) {
+        warn_of_second(use, &other, place);
     }
 }
 
@@ -206,6 +264,22 @@ GUARDED_ACCESS static bool find_other_open(const struct vgpu_barrier_use *use, i
     return found;
 }
 
+// How often a member came to a barrier, and where; NULL: nothing is known of it.
+static void describe_visits(const struct visit *visit, FILE *out)
+{
+    if (!visit || visit->arrived == 0) {
+        (void)fputs(" never came to it", out);
+    } else {
+        (void)fprintf(out, " came to it for %llu round%s, last at %s",
+                      (unsigned long long)visit->arrived, visit->arrived == 1 ? "" : "s",
+                      vgpu_place_of(visit->announced_from, false));
+    }
+    if (visit && visit->open && visit->place == visit->opened_from) {
+        (void)fprintf(out, " (opened it%s at %s)", visit->arrived == 0 ? "" : " again",
+                      vgpu_place_of(visit->opened_from, false));
+    }
+}
+
 static void describe_absent(const struct vgpu_barrier_use *use, int member, FILE *out)
 {
     int rank = use->rank + (member - use->member) * use->rank_step;
@@ -217,12 +291,7 @@ static void describe_absent(const struct vgpu_barrier_use *use, int member, FILE
     }
     struct visit here = {0};
     struct visit there = {0};
-    if (!look_up(use->record, member, &here)) {
-        (void)fprintf(out, " never came to it");
-    } else {
-        (void)fprintf(out, " came to it for %llu rounds, last at %s",
-                      (unsigned long long)here.arrived, vgpu_place_of(here.place, false));
-    }
+    describe_visits(look_up(use->record, member, &here) ? &here : NULL, out);
     if (find_other_open(use, rank, device, &there)) {
         (void)fprintf(out, "; block (%u,%u,%u) of its kernel %s is at %s %d, round %llu, at %s",
                       there.block.x, there.block.y, there.block.z, there.kernel, there.kind,
@@ -260,7 +329,8 @@ void vgpu_check_describe_wait(const struct vgpu_barrier_use *use, FILE *out)
         }
     }
     if (absent > TOLD) {
-        (void)fprintf(out, "\n        and %d more ranks", absent - TOLD);
+        (void)fprintf(out, "\n        and %d more rank%s", absent - TOLD,
+                      absent - TOLD == 1 ? "" : "s");
     }
 }
 
@@ -273,10 +343,12 @@ void vgpu_check_meeting(struct vgpu_block *block, uintptr_t first, uintptr_t pla
     }
     const struct vgpu_thread *waiting = block->barrier[0].waiting.first;
     uint3 index = waiting ? waiting->index : (uint3){0, 0, 0};
-    vgpu_fault(cudaErrorLaunchFailure,
-               "divergent barrier: %u threads of the block wait at __syncthreads at %s (the first "
-               "is (%u,%u,%u)), this one came to __syncthreads at %s: all threads must come to "
-               "the same one",
-               block->barrier[0].arrived, vgpu_place_of(first, false), index.x, index.y, index.z,
-               vgpu_place_of(place, false));
+    unsigned waits = block->barrier[0].arrived;
+    vgpu_fault(
+        cudaErrorLaunchFailure,
+        "divergent barrier: %u thread%s of the block wait%s at __syncthreads at %s (the "
+        "first is (%u,%u,%u)), this one came to __syncthreads at %s: all threads must come to "
+        "the same one",
+        waits, waits == 1 ? "" : "s", waits == 1 ? "s" : "", vgpu_place_of(first, false), index.x,
+        index.y, index.z, vgpu_place_of(place, false));
 }

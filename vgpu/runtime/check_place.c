@@ -208,9 +208,9 @@ static char *ask(const char *path, uintptr_t address)
 static bool is_library(const char *file)
 {
     static const char *const PARTS[] = {
-        "/include/vgpu/",   "/include/cuda/", "/include/cuda_", "/include/cooperative_groups",
-        "/include/device_", "/include/crt/",  "/include/c++/",  "/include/builtin_types.h",
-        "/include/vector_"};
+        "/include/vgpu/",   "/include/cuda/",      "/include/cuda_", "/include/cooperative_groups",
+        "/include/device_", "/include/crt/",       "/include/c++/",  "/include/builtin_types.h",
+        "/include/vector_", "/include/nccl_device"};
     for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
         if (strstr(file, PARTS[i])) {
             return true;
@@ -244,18 +244,49 @@ static char *tidy_line(char *line)
     return strdup(line);
 }
 
-// A function's name without its parameters.
+// A function's name without its parameters and without what it returns, which demangled names of
+// templates begin with: as a kernel is named elsewhere.
 static char *tidy_function(const char *name)
 {
+    static const char *const WHOLE[] = {"(anonymous namespace)",
+                                        "operator()",
+                                        "operator<<",
+                                        "operator<",
+                                        "operator->",
+                                        "operator>>",
+                                        "operator>",
+                                        "operator "};
     int depth = 0;
+    size_t begin = 0;
     size_t length = 0;
-    for (; name[length]; length++) {
-        depth += name[length] == '<' ? 1 : name[length] == '>' ? -1 : 0;
-        if (name[length] == '(' && depth == 0 && length > 0) {
-            break;
+    while (name[length] && (name[length] != '(' || depth > 0 || length == 0)) {
+        size_t step = 1;
+        for (size_t i = 0; i < sizeof(WHOLE) / sizeof(WHOLE[0]) && step == 1; i++) {
+            if (strncmp(name + length, WHOLE[i], strlen(WHOLE[i])) == 0) {
+                step = strlen(WHOLE[i]);
+            }
         }
+        char c = step == 1 ? name[length] : '\0';
+        depth += strchr("<({[", c) && c ? 1 : strchr(">)}]", c) && c ? -1 : 0;
+        begin = c == ' ' && depth == 0 ? length + 1 : begin;
+        length += step;
     }
-    return strndup(name, length);
+    return strndup(name + begin, length - begin);
+}
+
+// Where a destructor of the library was inlined, the line is that of a closing brace: "a.cu:54
+// (destructor of ncclLsaBarrierSession)". Takes over and returns `line`.
+static char *note_destructor(char *line, const struct frame *inlined)
+{
+    const char *tilde = inlined->function ? strstr(inlined->function, "::~") : NULL;
+    char *text = NULL;
+    if (!tilde || !line || !inlined->library ||
+        asprintf(&text, "%s (destructor of %.*s)", line, (int)strcspn(tilde + 3, "<("), tilde + 3) <
+            0) {
+        return line;
+    }
+    free(line);
+    return text;
 }
 
 static void add_frame(struct place *place, const char *function, char *line)
@@ -269,6 +300,9 @@ static void add_frame(struct place *place, const char *function, char *line)
     frame->library = is_library(line);
     frame->function = tidy_function(function);
     frame->line = tidy_line(line);
+    if (!frame->library && place->count > 1) {
+        frame->line = note_destructor(frame->line, frame - 1);
+    }
 }
 
 static void read_answer(struct place *place, char *text)

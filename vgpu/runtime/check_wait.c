@@ -4,7 +4,7 @@
 // meeting of the block, at a barrier between ranks (which says so itself), or in a loop that comes
 // back to the same registers and stack. The watchdog asks whether that holds for all workers, and
 // whether anybody else could end it: a block not yet begun, another process, a host thread that
-// neither waits for the kernels nor sleeps in a futex without end. If nobody can, the kernels end
+// neither waits for the kernels nor sleeps for good (check_host.c). If nobody can, the kernels end
 // with one report. If somebody could, it is a warning after 10 s, then after 20, 40 and so on.
 // SPDX-License-Identifier: Apache-2.0
 #include "block.h"
@@ -14,13 +14,9 @@
 
 #include "vgpu/check.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum {
     THREADS_HASHED = 4096, // of a worker's, at a look; with more nothing is sure
@@ -33,27 +29,28 @@ static const uint64_t LOOK_NS = 50000000;
 static const uint64_t SURE_NS = 1500000000;   // without any change
 static const uint64_t FRESH_NS = 700000000;   // a worker's look counts for so long
 static const uint64_t ANSWER_NS = 5000000000; // for workers to say where their threads are
-static const uint64_t HOST_WAIT_NS = 250000000;
 
 static atomic_bool outsiders;
 static atomic_uint question; // the watchdog's; workers answer it
 static atomic_uint verdict;  // the question whose answers end all kernels
 
 // After how long a wait that somebody might end is warned of; then after twice as long, and so on.
-static uint64_t warn_ns(void)
+static uint64_t warn_ns = WARN_SECONDS * UINT64_C(1000000000); // constant once the process runs
+
+void vgpu_check_read_seconds(void)
 {
-    static uint64_t setting; // the watchdog alone reads and writes it
-    if (setting == 0) {
-        const char *text = getenv("VGPU_CHECK_SECONDS"); // NOLINT(concurrency-mt-unsafe)
-        long seconds = text && *text ? strtol(text, NULL, 10) : WARN_SECONDS;
-        if (seconds < 1 || seconds > LONGEST_SECONDS) {
-            vgpu_say("VGPU_CHECK_SECONDS is \"%s\"; it may be 1 to %d. %d is used", text,
-                     LONGEST_SECONDS, WARN_SECONDS);
-            seconds = WARN_SECONDS;
-        }
-        setting = (uint64_t)seconds * 1000000000;
+    const char *text = getenv("VGPU_CHECK_SECONDS"); // NOLINT(concurrency-mt-unsafe)
+    char *end = NULL;
+    if (!text || !*text) {
+        return;
     }
-    return setting;
+    long seconds = strtol(text, &end, 10);
+    if (*end != '\0' || seconds < 1 || seconds > LONGEST_SECONDS) {
+        vgpu_say("VGPU_CHECK_SECONDS is \"%s\"; it may be 1 to %d. %d is used", text,
+                 LONGEST_SECONDS, WARN_SECONDS);
+        return;
+    }
+    warn_ns = (uint64_t)seconds * 1000000000;
 }
 
 void vgpuCheckOtherProcesses(void)
@@ -105,6 +102,7 @@ static uintptr_t depth_of(const struct vgpu_thread *thread)
 struct look {
     uint64_t hash;      // changes when anything happens in the worker's blocks
     bool sure;          // nothing in them can change by itself
+    bool polls;         // a thread reads memory in a loop: whoever writes it can end that
     uint64_t oldest_ns; // since when a block's threads have been where they are
     unsigned hashed;
 };
@@ -128,6 +126,7 @@ __attribute__((no_sanitize_thread)) static void look_at_block(struct vgpu_block 
         } else if (look->hashed++ < THREADS_HASHED) {
             look->hash = hash_stack(look->hash, thread);
         }
+        look->polls |= !use;
     }
     if (where != block->check_where) {
         block->check_where = where;
@@ -214,7 +213,8 @@ void vgpu_check_describe_threads(struct vgpu_worker *worker, struct vgpu_block *
         first = last + 1;
     }
     if (first < block->started) {
-        (void)fprintf(out, "\n      and %u more threads", block->started - first);
+        (void)fprintf(out, "\n      and %u more thread%s", block->started - first,
+                      block->started - first == 1 ? "" : "s");
     }
 }
 
@@ -257,7 +257,8 @@ static void answer(struct vgpu_worker *worker, unsigned asked)
             }
         }
         if (told < stuck) {
-            (void)fprintf(out, "\n  and %u more blocks", stuck - told);
+            (void)fprintf(out, "\n  and %u more block%s", stuck - told,
+                          stuck - told == 1 ? "" : "s");
         }
         if (fclose(out) != 0) {
             free(text);
@@ -295,6 +296,7 @@ void vgpu_check_round(struct vgpu_worker *worker)
     }
     atomic_store_explicit(&check->stuck_ns, look.sure ? check->changed_ns : 0,
                           memory_order_relaxed);
+    atomic_store_explicit(&check->polls, look.polls, memory_order_relaxed);
     atomic_store_explicit(&check->oldest_ns, look.oldest_ns, memory_order_relaxed);
     atomic_store_explicit(&check->looked_ns, now, memory_order_release);
     check->next_ns = now + LOOK_NS;
@@ -308,118 +310,13 @@ void vgpu_check_round(struct vgpu_worker *worker)
     }
 }
 
-// ---- Host threads -------------------------------------------------------------------------------
-
-// A host thread that says what it does. In the list from its first word to the process's end.
-struct host_thread {
-    struct host_thread *next;
-    pid_t id;
-    atomic_bool serves;
-    atomic_ullong waited_ns; // when it last said that it waits
-};
-
-static _Atomic(struct host_thread *) host_threads;
-static __thread struct host_thread *this_thread;
-
-static struct host_thread *know_this_thread(void)
-{
-    if (!this_thread && vgpu_checking) {
-        struct host_thread *thread = calloc(1, sizeof(*thread));
-        if (thread) {
-            thread->id = (pid_t)syscall(SYS_gettid);
-            thread->next = atomic_load(&host_threads);
-            while (!atomic_compare_exchange_weak(&host_threads, &thread->next, thread)) {
-            }
-            this_thread = thread;
-        }
-    }
-    return this_thread;
-}
-
-void vgpuCheckHostWaits(void)
-{
-    struct host_thread *thread = vgpu_checking ? know_this_thread() : NULL;
-    if (thread) {
-        atomic_store_explicit(&thread->waited_ns, vgpu_now_ns(), memory_order_relaxed);
-    }
-}
-
-void vgpuCheckServiceThread(void)
-{
-    struct host_thread *thread = vgpu_checking ? know_this_thread() : NULL;
-    if (thread) {
-        atomic_store(&thread->serves, true);
-    }
-}
-
-static bool has_said_so(pid_t id, uint64_t now)
-{
-    for (const struct host_thread *t = atomic_load(&host_threads); t; t = t->next) {
-        if (t->id == id) {
-            uint64_t waited = atomic_load_explicit(&t->waited_ns, memory_order_relaxed);
-            return atomic_load(&t->serves) || now - waited < HOST_WAIT_NS || waited > now;
-        }
-    }
-    return false;
-}
-
-static bool read_file(const char *path, char *text, size_t bytes)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, text, bytes - 1) : -1;
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    text[got > 0 ? got : 0] = '\0';
-    return got > 0;
-}
-
-// Whether a thread sleeps in a futex until another thread wakes it.
-static bool sleeps_for_good(const char *id)
-{
-    char path[64];
-    char text[256];
-    (void)snprintf(path, sizeof(path), "/proc/self/task/%.20s/syscall", id);
-    if (!read_file(path, text, sizeof(text))) {
-        return false;
-    }
-    long call = -1;
-    unsigned long argument[4] = {0};
-    int read = sscanf(text, "%ld 0x%lx 0x%lx 0x%lx 0x%lx", &call, &argument[0], &argument[1],
-                      &argument[2], &argument[3]);
-    return read == 5 && call == SYS_futex && argument[3] == 0; // no time limit
-}
-
-// Whether no thread of the host can end what kernels wait for. False too where that cannot be seen.
-static bool host_is_stuck(uint64_t now)
-{
-    DIR *tasks = opendir("/proc/self/task");
-    if (!tasks) {
-        return false;
-    }
-    bool stuck = true;
-    for (struct dirent *task = readdir(tasks); task && stuck; task = readdir(tasks)) {
-        char path[64];
-        char name[32];
-        if (task->d_name[0] == '.') {
-            continue;
-        }
-        (void)snprintf(path, sizeof(path), "/proc/self/task/%.20s/comm", task->d_name);
-        bool known = read_file(path, name, sizeof(name)) && strncmp(name, "vgpu-", 5) == 0;
-        bool worker = known && (name[5] < 'a' || strncmp(name + 5, "watch", 5) == 0);
-        pid_t id = (pid_t)strtol(task->d_name, NULL, 10);
-        stuck = worker || has_said_so(id, now) || sleeps_for_good(task->d_name);
-    }
-    (void)closedir(tasks);
-    return stuck;
-}
-
 // ---- The watchdog's part ------------------------------------------------------------------------
 
 struct waiting {
     uint64_t since_ns;  // the last change in any worker's blocks; 0: something may change by itself
     uint64_t oldest_ns; // since when a block has been where it is; UINT64_MAX: none has
     bool any;           // there are blocks
+    bool polls;         // a thread of them reads memory in a loop
 };
 
 static struct waiting look_at_workers(struct vgpu_worker *workers, int count, uint64_t now)
@@ -434,6 +331,7 @@ static struct waiting look_at_workers(struct vgpu_worker *workers, int count, ui
         uint64_t stuck = atomic_load_explicit(&check->stuck_ns, memory_order_relaxed);
         uint64_t oldest = atomic_load_explicit(&check->oldest_ns, memory_order_relaxed);
         all.any = true;
+        all.polls |= atomic_load_explicit(&check->polls, memory_order_relaxed);
         if (looked && oldest < all.oldest_ns) {
             all.oldest_ns = oldest;
         }
@@ -505,7 +403,7 @@ static void end_deadlock(struct vgpu_worker *workers, int count)
     free(text);
 }
 
-static void warn(struct vgpu_worker *workers, int count, uint64_t seconds)
+static void warn(struct vgpu_worker *workers, int count, uint64_t seconds, bool strangers)
 {
     char head[160];
     char *text = ask_workers(workers, count);
@@ -513,8 +411,10 @@ static void warn(struct vgpu_worker *workers, int count, uint64_t seconds)
                    "these blocks have been waiting for %llu s:", (unsigned long long)seconds);
     if (text && *text) {
         report(head,
-               atomic_load(&outsiders)
-                   ? "\n  another process may yet end this: the kernels go on"
+               atomic_load(&outsiders) ? "\n  another process may yet end this: the kernels go on"
+               : strangers
+                   ? "\n  another process with which this one shares memory, or a signal "
+                     "handler, may yet end this: the kernels go on"
                    : "\n  other work or a thread of the host may yet end this: the kernels go on",
                text);
     }
@@ -532,14 +432,15 @@ bool vgpu_check_look(struct vgpu_worker *workers, int count)
     struct waiting all = look_at_workers(workers, count, now);
     if (all.oldest_ns != oldest) {
         oldest = all.oldest_ns;
-        warn_after = warn_ns();
+        warn_after = warn_ns;
     }
     if (!all.any || all.since_ns == 0 || all.since_ns != last_change) {
         last_change = all.any ? all.since_ns : 0;
         host_looks = 0;
     } else {
         bool alone = !atomic_load_explicit(&outsiders, memory_order_relaxed) &&
-                     !vgpu_pool_has_pending() && host_is_stuck(now);
+                     !vgpu_pool_has_pending() && vgpu_check_host_is_stuck(now) &&
+                     !(all.polls && vgpu_check_strangers_write());
         host_looks = alone ? host_looks + 1 : 0;
     }
     if (host_looks >= HOST_LOOKS && now - all.since_ns >= SURE_NS) {
@@ -547,7 +448,8 @@ bool vgpu_check_look(struct vgpu_worker *workers, int count)
         end_deadlock(workers, count);
     } else if (all.any && oldest < now && now - oldest >= warn_after) {
         warn_after *= 2;
-        warn(workers, count, (now - oldest) / 1000000000);
+        warn(workers, count, (now - oldest) / 1000000000,
+             all.polls && vgpu_check_strangers_write());
     }
     return all.any;
 }

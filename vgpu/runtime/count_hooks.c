@@ -11,6 +11,7 @@
 // Exported by libcudart.so: counts device memory, inside kernels, while counting is on.
 extern bool vgpu_counting;
 void vgpu_count_access(const void *address, size_t bytes, int is_store);
+void vgpu_count_compiled(void); // says that there is counted code
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -24,7 +25,10 @@ static inline void count(const volatile void *address, size_t bytes, int is_stor
 // ---- Beginning, functions, tables of virtual functions: nothing to count
 // -------------------------
 
-EXPORT void __tsan_init(void) {}
+EXPORT void __tsan_init(void)
+{
+    vgpu_count_compiled();
+}
 EXPORT void __tsan_func_entry(void *caller)
 {
     (void)caller;

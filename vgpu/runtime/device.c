@@ -36,6 +36,7 @@ static atomic_bool peer_enabled[VGPU_MAX_DEVICES][VGPU_MAX_DEVICES];
 __thread struct vgpu_device *vgpu_running_device;
 static __thread int current_ordinal;
 static __thread bool has_context;
+static __thread bool in_host_function;
 
 // After fork() the child has the memory but not the threads of the pool: as with CUDA, all calls
 // that need a device fail there.
@@ -103,8 +104,31 @@ bool vgpu_peer_access(const struct vgpu_device *a, const struct vgpu_device *b)
     return a == b || (vgpu_machine()->linked[a->info.physical] >> b->info.physical & 1) != 0;
 }
 
+void vgpu_host_function_begins(void)
+{
+    in_host_function = true;
+}
+
+void vgpu_host_function_ends(void)
+{
+    in_host_function = false;
+}
+
+cudaError_t vgpu_calls_allowed(void)
+{
+    return in_host_function
+               ? vgpu_fail(cudaErrorNotPermitted,
+                           "a host function, stream callback or user object's destructor must not "
+                           "call CUDA")
+               : cudaSuccess;
+}
+
 cudaError_t vgpu_device_ready(const struct vgpu_device *device)
 {
+    cudaError_t allowed = vgpu_calls_allowed();
+    if (allowed != cudaSuccess) {
+        return allowed;
+    }
     if (!device) {
         const char *wrong = vgpu_machine()->error;
         if (*wrong) {
@@ -269,6 +293,10 @@ cudaError_t cudaChooseDevice(int *device, const struct cudaDeviceProp *wanted)
 
 cudaError_t cudaDeviceReset(void)
 {
+    cudaError_t allowed = vgpu_calls_allowed();
+    if (allowed != cudaSuccess) {
+        return allowed;
+    }
     struct vgpu_device *device = vgpu_current_device();
     if (!device) {
         return vgpu_device_ready(NULL);

@@ -48,6 +48,11 @@ struct vgpu_device *vgpu_device(int ordinal);
 struct vgpu_device *vgpu_current_device(void);
 // Whether devices a and b can map each other's memory. True for a == b.
 bool vgpu_peer_access(const struct vgpu_device *a, const struct vgpu_device *b);
+// Around users' code in which CUDA forbids its own calls, on the calling thread.
+void vgpu_host_function_begins(void);
+void vgpu_host_function_ends(void);
+// cudaErrorNotPermitted with a text inside such code. vgpu_device_ready asks it.
+cudaError_t vgpu_calls_allowed(void);
 // cudaSuccess, or the device's sticky error (recorded as last error), or, where device is NULL,
 // why there is none: cudaErrorNoDevice or, with a bad VGPU_MACHINE, cudaErrorInitializationError.
 cudaError_t vgpu_device_ready(const struct vgpu_device *device);

@@ -12,20 +12,134 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct module {
     void *library; // of dlopen
 };
 
+// ---- Whether a file is a module -----------------------------------------------------------------
+
+// The bytes of a shared object for this machine; 0: it is none.
+static size_t image_bytes(const void *image)
+{
+    ElfW(Ehdr) head;
+    if (memcmp(image, ELFMAG, SELFMAG) != 0) {
+        return 0;
+    }
+    memcpy(&head, image, sizeof(head));
+#if defined(__x86_64__)
+    const unsigned machine = EM_X86_64;
+#elif defined(__aarch64__)
+    const unsigned machine = EM_AARCH64;
+#else
+    const unsigned machine = head.e_machine;
+#endif
+    if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_type != ET_DYN ||
+        head.e_machine != machine) {
+        return 0;
+    }
+    return head.e_shoff + (size_t)head.e_shnum * head.e_shentsize; // the table lies at the end
+}
+
+// Whether [offset, offset + count * unit) lies in a file of `bytes` bytes.
+static bool lies_inside(size_t offset, size_t count, size_t unit, size_t bytes)
+{
+    return offset <= bytes && count <= (bytes - offset) / unit;
+}
+
+// Whether a table of dynamic symbols asks for a function by which tutticc's code makes its kernels
+// or variables known.
+static bool registers(const char *image, size_t bytes, const ElfW(Shdr) * table,
+                      const ElfW(Shdr) * names)
+{
+    size_t count = table->sh_size / sizeof(ElfW(Sym));
+    if (!lies_inside(table->sh_offset, count, sizeof(ElfW(Sym)), bytes) ||
+        !lies_inside(names->sh_offset, names->sh_size, 1, bytes)) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        ElfW(Sym) symbol;
+        memcpy(&symbol, image + table->sh_offset + i * sizeof(symbol), sizeof(symbol));
+        const char *name = image + names->sh_offset + symbol.st_name;
+        size_t most = symbol.st_name < names->sh_size ? names->sh_size - symbol.st_name : 0;
+        if (symbol.st_shndx == SHN_UNDEF && most > 0 &&
+            (strncmp(name, "vgpu_register_kernel", most) == 0 ||
+             strncmp(name, "vgpu_register_symbol", most) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_mark(const char *image, size_t bytes)
+{
+    ElfW(Ehdr) head;
+    memcpy(&head, image, sizeof(head));
+    if (head.e_shentsize != sizeof(ElfW(Shdr)) ||
+        !lies_inside(head.e_shoff, head.e_shnum, sizeof(ElfW(Shdr)), bytes)) {
+        return false;
+    }
+    for (size_t i = 0; i < head.e_shnum; i++) {
+        ElfW(Shdr) section;
+        ElfW(Shdr) names;
+        memcpy(&section, image + head.e_shoff + i * sizeof(section), sizeof(section));
+        if (section.sh_type != SHT_DYNSYM || section.sh_link >= head.e_shnum) {
+            continue;
+        }
+        memcpy(&names, image + head.e_shoff + section.sh_link * sizeof(names), sizeof(names));
+        if (registers(image, bytes, &section, &names)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Looks into the file, so that no stranger's constructors run.
+static cudaError_t check_file(const char *function, const char *path)
+{
+    struct stat status;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    size_t bytes = file >= 0 && fstat(file, &status) == 0 && S_ISREG(status.st_mode)
+                       ? (size_t)status.st_size
+                       : 0;
+    void *image = bytes > 0 ? mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+    cudaError_t error = cudaSuccess;
+    if (image == MAP_FAILED || bytes < sizeof(ElfW(Ehdr)) || image_bytes(image) == 0) {
+        error = vgpu_fail(cudaErrorInvalidKernelImage,
+                          "%s: %s is no shared object for this machine; virtual GPUs load what "
+                          "`tutticc -shared` made",
+                          function, path);
+    } else if (!has_mark(image, bytes)) {
+        error = vgpu_fail(cudaErrorNoKernelImageForDevice,
+                          "%s: %s holds no kernel or variable that tutticc compiled; virtual GPUs "
+                          "load what `tutticc -shared` made",
+                          function, path);
+    }
+    if (image != MAP_FAILED) {
+        (void)munmap(image, bytes);
+    }
+    if (file >= 0) {
+        (void)close(file);
+    }
+    return error;
+}
+
+// ---- Loading ------------------------------------------------------------------------------------
+
 static cudaError_t open_library(const char *function, const char *path, CUmodule *module)
 {
     cudaError_t error = vgpu_device_ready(vgpu_current_device());
+    if (error == cudaSuccess) {
+        error = check_file(function, path);
+    }
     if (error != cudaSuccess) {
         return error;
     }
@@ -64,28 +178,6 @@ CUresult cuModuleLoad(CUmodule *module, const char *path)
 }
 
 // ---- Images in memory --------------------------------------------------------------------------
-
-// The bytes of a shared object for this machine; 0: it is none.
-static size_t image_bytes(const void *image)
-{
-    ElfW(Ehdr) head;
-    if (memcmp(image, ELFMAG, SELFMAG) != 0) {
-        return 0;
-    }
-    memcpy(&head, image, sizeof(head));
-#if defined(__x86_64__)
-    const unsigned machine = EM_X86_64;
-#elif defined(__aarch64__)
-    const unsigned machine = EM_AARCH64;
-#else
-    const unsigned machine = head.e_machine;
-#endif
-    if (head.e_ident[EI_CLASS] != ELFCLASS64 || head.e_type != ET_DYN ||
-        head.e_machine != machine) {
-        return 0;
-    }
-    return head.e_shoff + (size_t)head.e_shnum * head.e_shentsize; // the table lies at the end
-}
 
 static const char *name_image(const void *image)
 {

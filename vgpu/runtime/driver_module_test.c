@@ -5,11 +5,14 @@
 
 #include "expect.h"
 
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static const char *image_path;
 
@@ -93,6 +96,38 @@ static void from_memory(void)
     EXPECT_EQ(cuModuleLoadData(NULL, ptx), CUDA_ERROR_INVALID_VALUE);
 }
 
+// Any other library is refused before its constructors run.
+static void other_libraries_are_refused(void)
+{
+    CUmodule module;
+    Dl_info here;
+    char path[4096];
+    char other[4096];
+    (void)snprintf(other, sizeof(other), "%.*sstranger_image.so",
+                   (int)(strrchr(image_path, '/') + 1 - image_path), image_path);
+    unsetenv("STRANGER_IMAGE");
+    EXPECT_EQ(cuModuleLoad(&module, other), CUDA_ERROR_NO_BINARY_FOR_GPU);
+    EXPECT(getenv("STRANGER_IMAGE") == NULL); // its constructor sets it
+    if (EXPECT(dladdr((void *)(uintptr_t)cuModuleLoad, &here) != 0)) {
+        (void)snprintf(path, sizeof(path), "%s", here.dli_fname); // the runtime itself
+        EXPECT_EQ(cuModuleLoad(&module, path), CUDA_ERROR_NO_BINARY_FOR_GPU);
+    }
+    char cut[4096] = ""; // a module that breaks off
+    FILE *file = fopen(image_path, "re");
+    int broken = memfd_create("broken", MFD_CLOEXEC);
+    if (EXPECT(file != NULL) && EXPECT(fread(cut, 1, sizeof(cut), file) == sizeof(cut)) &&
+        EXPECT(write(broken, cut, sizeof(cut)) == sizeof(cut))) {
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", broken);
+        EXPECT_EQ(cuModuleLoad(&module, path), CUDA_ERROR_NO_BINARY_FOR_GPU);
+        EXPECT_EQ(ftruncate(broken, 20), 0);
+        EXPECT_EQ(cuModuleLoad(&module, path), CUDA_ERROR_INVALID_IMAGE);
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    (void)close(broken);
+}
+
 static void contexts_say_what_they_are(void)
 {
     CUcontext context;
@@ -122,6 +157,7 @@ int main(int count, char **arguments)
     EXPECT_CUDA(cudaFree(NULL));
     RUN(from_a_file);
     RUN(from_memory);
+    RUN(other_libraries_are_refused);
     RUN(contexts_say_what_they_are);
     return expect_result();
 }

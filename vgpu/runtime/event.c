@@ -12,6 +12,10 @@
 
 cudaError_t vgpu_event_find(const char *function, cudaEvent_t handle, struct vgpu_event **event_out)
 {
+    cudaError_t allowed = vgpu_calls_allowed();
+    if (allowed != cudaSuccess) {
+        return allowed;
+    }
     if (!vgpu_handle_known(handle, VGPU_HANDLE_EVENT)) {
         return vgpu_fail(cudaErrorInvalidResourceHandle, "%s: %p is no event", function,
                          (void *)handle);

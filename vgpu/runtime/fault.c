@@ -8,6 +8,7 @@
 #include "division.h"
 #include "error.h"
 #include "memory.h"
+#include "segment.h"
 
 #include "cuda_runtime_api.h"
 
@@ -136,9 +137,12 @@ static cudaError_t describe_signal(const struct vgpu_fault_record *fault, char *
                        "multimem instructions may use it%s",
                        kind, (unsigned long)fault->address, window);
     } else {
+        bool freed = range.kind == VGPU_MEMORY_NONE && vgpu_segment_holds(fault->address);
         (void)snprintf(text, bytes, "an illegal memory access%s to address 0x%lx%s%s", kind,
                        (unsigned long)fault->address,
-                       fault->signal == SIGBUS ? " (beyond the end of what is mapped there)" : "",
+                       fault->signal == SIGBUS ? " (beyond the end of what is mapped there)"
+                       : freed                 ? ", device memory that has been freed"
+                                               : "",
                        window);
     }
     return cudaErrorIllegalAddress;

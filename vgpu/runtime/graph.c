@@ -264,6 +264,10 @@ cudaError_t vgpu_graph_order(const char *function, const struct vgpu_graph *grap
 
 cudaError_t vgpu_graph_find(const char *function, cudaGraph_t handle, struct vgpu_graph **graph_out)
 {
+    cudaError_t allowed = vgpu_calls_allowed();
+    if (allowed != cudaSuccess) {
+        return allowed;
+    }
     if (!vgpu_handle_known(handle, VGPU_HANDLE_GRAPH)) {
         return vgpu_fail(cudaErrorInvalidValue, "%s: %p is no graph", function, (void *)handle);
     }
@@ -326,6 +330,10 @@ cudaError_t vgpu_check_edges(const char *function, const cudaGraphEdgeData *edge
 
 cudaError_t cudaGraphCreate(cudaGraph_t *graph, unsigned int flags)
 {
+    cudaError_t allowed = vgpu_calls_allowed();
+    if (allowed != cudaSuccess) {
+        return allowed;
+    }
     if (!graph || flags != 0) {
         return vgpu_fail(cudaErrorInvalidValue,
                          "cudaGraphCreate: result at %p, flags 0x%x (they must be 0)",

@@ -18,6 +18,10 @@ static const unsigned long long KNOWN_FLAGS =
 cudaError_t vgpu_executable_find(const char *function, cudaGraphExec_t handle,
                                  struct vgpu_executable **executable_out)
 {
+    cudaError_t allowed = vgpu_calls_allowed();
+    if (allowed != cudaSuccess) {
+        return allowed;
+    }
     if (!vgpu_handle_known(handle, VGPU_HANDLE_EXECUTABLE)) {
         return vgpu_fail(cudaErrorInvalidValue, "%s: %p is no executable graph", function,
                          (void *)handle);
@@ -55,6 +59,10 @@ static cudaError_t check_flags(const char *function, unsigned long long flags)
 static cudaError_t instantiate(const char *function, cudaGraphExec_t *executable, cudaGraph_t graph,
                                unsigned long long flags)
 {
+    cudaError_t allowed = vgpu_calls_allowed();
+    if (allowed != cudaSuccess) {
+        return allowed;
+    }
     struct vgpu_graph *found = NULL;
     cudaError_t error = executable ? check_flags(function, flags)
                                    : vgpu_fail(cudaErrorInvalidValue,

@@ -39,6 +39,7 @@ static void *run_functions(void *argument)
         struct host_function *host = first;
         first = host->next;
         pthread_mutex_unlock(&queue_lock);
+        vgpu_host_function_begins();
         if (host->function) {
             host->function(host->argument);
         } else {
@@ -46,6 +47,7 @@ static void *run_functions(void *argument)
                            (cudaError_t)atomic_load(&host->operation.device->sticky_error),
                            host->argument);
         }
+        vgpu_host_function_ends();
         vgpu_operation_complete(&host->operation);
     }
     return argument;

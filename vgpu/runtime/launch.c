@@ -116,7 +116,7 @@ cudaError_t vgpu_launch_submit(const char *function, struct vgpu_launch *launch,
         error = vgpu_stream_enqueue(stream, &launch->operation, NULL);
     }
     if (error == cudaSuccess && !launch->task && vgpu_counting) {
-        vgpu_count_launch(launch->operation.device);
+        vgpu_count_launch(launch);
     }
     vgpu_operation_release(&launch->operation);
     return error;

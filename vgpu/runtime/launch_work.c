@@ -19,7 +19,7 @@ static struct vgpu_operation *prepare(const struct vgpu_work *work)
 {
     struct vgpu_launch *clone = vgpu_launch_clone(((const struct launch_work *)work)->launch);
     if (clone && !clone->task && vgpu_counting) {
-        vgpu_count_launch(work->device);
+        vgpu_count_launch(clone);
     }
     return clone ? &clone->operation : NULL;
 }

@@ -12,9 +12,11 @@
 #include "error.h"
 #include "multicast_control.h"
 #include "multimem.h"
+#include "pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,6 +26,7 @@
 enum {
     LOCK_WAIT_MS = 10000,
     JOIN_WAIT_MS = 30000,
+    JOIN_TELL_MS = 10000, // who waits for devices says so
 };
 
 static void sleep_us(long microseconds)
@@ -240,17 +243,44 @@ CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle multicast, CUdevice d
     return vgpu_driver_end(before, error);
 }
 
+// Says which of this process's devices have not been added. Under the lock.
+static void tell_missing(const char *function, const struct vgpu_multicast *multicast,
+                         unsigned added)
+{
+    char list[256] = "";
+    size_t used = 0;
+    for (int d = 0; d < vgpu_device_count() && used < sizeof(list) - 16; d++) {
+        bool found = false;
+        for (unsigned i = 0; i < added && !found; i++) {
+            found = vgpu_device_by_uuid(multicast->control->member[i].uuid) == vgpu_device(d);
+        }
+        if (!found) {
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%d", used ? ", " : "", d);
+        }
+    }
+    vgpu_say("%s has waited %d s for cuMulticastAddDevice: %u of the multicast object's %d devices "
+             "have been added; of the devices here not: %s",
+             function, JOIN_TELL_MS / 1000, added, multicast->device_count, used ? list : "none");
+}
+
 cudaError_t vgpu_multicast_wait(const char *function, CUmemGenericAllocationHandle handle)
 {
     unsigned added = 0;
     int wanted = 0;
-    for (int waited_us = 0; waited_us < JOIN_WAIT_MS * 1000; waited_us += 100) {
+    bool told = false;
+    const uint64_t begun = vgpu_now_ns();
+    for (uint64_t waited_ms = 0; waited_ms < JOIN_WAIT_MS;
+         waited_ms = (vgpu_now_ns() - begun) / 1000000) {
         vgpu_memory_lock();
         struct vgpu_physical *physical = vgpu_physical_find(handle);
         struct vgpu_multicast *multicast = physical ? physical->multicast : NULL;
         if (multicast) {
             added = atomic_load_explicit(&multicast->control->added, memory_order_acquire);
             wanted = multicast->device_count;
+        }
+        if (multicast && !told && waited_ms >= JOIN_TELL_MS && added < (unsigned)wanted) {
+            told = true;
+            tell_missing(function, multicast, added);
         }
         vgpu_memory_unlock();
         if (!multicast || added >= (unsigned)wanted) {

@@ -171,6 +171,10 @@ cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned int flags)
 
 cudaError_t cudaHostUnregister(void *pointer)
 {
+    cudaError_t allowed = vgpu_calls_allowed();
+    if (allowed != cudaSuccess) {
+        return allowed;
+    }
     vgpu_memory_lock();
     struct vgpu_mapping *mapping = vgpu_mapping_find((uintptr_t)pointer);
     cudaError_t error = cudaSuccess;

@@ -14,5 +14,7 @@ cudaError_t vgpu_block_allocate(const char *function, struct vgpu_device *device
 // Frees what vgpu_block_allocate returned. cudaErrorInvalidValue in the name of `function` for any
 // other address. Takes the memory lock.
 cudaError_t vgpu_block_free(const char *function, void *address);
+// Whether the address lies in memory that blocks are cut from. Takes the memory lock.
+bool vgpu_segment_holds(uintptr_t address);
 
 #endif

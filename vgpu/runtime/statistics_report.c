@@ -1,5 +1,6 @@
 // VGPU_STATS: counts from the start of the process, told at its end as text or as JSON.
 // SPDX-License-Identifier: Apache-2.0
+#include "counts.h"
 #include "error.h"
 #include "statistics.h"
 
@@ -151,6 +152,10 @@ __attribute__((destructor)) static void tell_if_asked(void)
     int count = vgpuStatsRead(stats, VGPU_MAX_DEVICES);
     if (wanted == TEXT) {
         print_text(stderr, stats, count);
+        if (atomic_load(&vgpu_counted_kernels) && !atomic_load(&vgpu_counted_code)) {
+            vgpu_say("VGPU_STATS: no kernel that ran was compiled with tutticc --count: their "
+                     "loads and stores are not counted");
+        }
     } else {
         write_json(stats, count);
     }

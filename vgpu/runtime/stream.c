@@ -470,6 +470,10 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    cudaError_t allowed = vgpu_calls_allowed();
+    if (allowed != cudaSuccess) {
+        return allowed;
+    }
     if (is_special(stream) || !vgpu_handle_known(stream, VGPU_HANDLE_STREAM)) {
         return vgpu_fail(cudaErrorInvalidResourceHandle,
                          "cudaStreamDestroy: %p is no stream that "

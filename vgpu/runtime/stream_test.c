@@ -227,6 +227,30 @@ static void note_call(void *argument)
     struct called *called = argument;
     called->place = atomic_fetch_add(called->clock, 1) + 1;
     called->nested = cudaStreamSynchronize(0);
+    cudaGraph_t graph = NULL;
+    void *memory = NULL;
+    int word = 0;
+    const cudaError_t refused[] = {
+        cudaMalloc(&memory, 4),
+        cudaMallocHost(&memory, 4),
+        cudaFree(NULL),
+        cudaFreeHost(NULL),
+        cudaHostUnregister(&word),
+        cudaMemcpy(&word, &word, 4, cudaMemcpyDefault),
+        cudaMemset(&word, 0, 4),
+        cudaEventQuery(NULL),
+        cudaEventDestroy(NULL),
+        cudaStreamDestroy(NULL),
+        cudaGraphCreate(&graph, 0),
+        cudaGraphDestroy(NULL),
+        cudaGraphExecDestroy(NULL),
+        cudaDeviceReset(),
+        cudaLaunchHostFunc(0, note_call, NULL),
+        cudaSetDevice(1),
+    };
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        EXPECT_EQ(refused[i], cudaErrorNotPermitted);
+    }
 }
 
 static void note_callback(cudaStream_t stream, cudaError_t status, void *argument)

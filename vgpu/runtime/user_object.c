@@ -29,7 +29,9 @@ static void release(struct user_object *object, unsigned count)
 {
     if (atomic_fetch_sub(&object->references, count) == count) {
         vgpu_handle_remove(object);
+        vgpu_host_function_begins();
         object->destroy(object->pointer);
+        vgpu_host_function_ends();
         free(object);
     }
 }

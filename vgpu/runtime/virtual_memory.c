@@ -50,6 +50,13 @@ static void keep_spare(void)
 
 // ---- Reservations ------------------------------------------------------------------------------
 
+// In checking mode nothing lies directly before or behind a reservation: so many bytes of closed
+// addresses on either side are part of its mapping.
+static size_t guard_bytes(void)
+{
+    return vgpu_checking ? VGPU_GRANULARITY : 0;
+}
+
 // Maps inaccessible addresses at a multiple of `alignment`, at `wanted` if that is free. NULL:
 // none.
 static char *reserve(size_t bytes, size_t alignment, uintptr_t wanted)
@@ -94,14 +101,23 @@ static cudaError_t address_reserve(CUdeviceptr *pointer, size_t bytes, size_t al
                          "alignment a power of two",
                          function, bytes, alignment, VGPU_GRANULARITY);
     }
-    // In checking mode nothing begins where a reservation ends.
-    size_t guard = vgpu_checking ? VGPU_GRANULARITY : 0;
-    char *base = reserve(bytes + guard, alignment, (uintptr_t)wanted);
+    // The front is a multiple of the alignment, so that what follows it is aligned too; all of it
+    // but the guard is given back.
+    size_t guard = guard_bytes();
+    size_t front = guard > 0 ? alignment : 0;
+    if (bytes + 2 * alignment < bytes) {
+        return vgpu_fail_limit(function, "no addresses", ENOMEM);
+    }
+    char *base = reserve(front + bytes + guard, alignment, wanted > front ? wanted - front : 0);
     if (!base) {
         return vgpu_fail_limit(function, "no addresses", errno);
     }
+    if (front > guard) {
+        munmap(base, front - guard);
+    }
+    base += front;
     if (!vgpu_reservation_add((uintptr_t)base, bytes)) {
-        munmap(base, bytes);
+        munmap(base - guard, bytes + 2 * guard);
         return vgpu_fail_limit(function, "no memory for bookkeeping", ENOMEM);
     }
     keep_spare();
@@ -130,7 +146,7 @@ static cudaError_t address_free(CUdeviceptr pointer, size_t bytes)
     if (vgpu_checking && kept < KEPT_FOR_CHECKS) {
         kept += bytes; // stays inaccessible, so that what still uses it is found
     } else {
-        munmap((void *)base, bytes + (vgpu_checking ? VGPU_GRANULARITY : 0));
+        munmap((void *)(base - guard_bytes()), bytes + 2 * guard_bytes());
     }
     return cudaSuccess;
 }

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "expect.h"
+#include "vgpu/device_runtime.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -354,6 +355,49 @@ static void out_of_mappings(void)
     }
 }
 
+// Whether nothing is mapped at an address.
+static bool is_free_page(uintptr_t address)
+{
+    void *page = mmap((void *)address, 4096, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (page == MAP_FAILED) {
+        return false;
+    }
+    munmap(page, 4096);
+    return page == (void *)address;
+}
+
+// In checking mode closed addresses of their own lie before and behind each reservation, so that
+// nothing else is ever mapped there; they go with it. Without, neighbours are as the program wants.
+static void checking_mode_guards_reservations(void)
+{
+    static const size_t ALIGNMENTS[] = {0, 64 << 20};
+    CUdeviceptr base = 0;
+    CUdeviceptr next = 0;
+    vgpu_checking = true;
+    for (size_t i = 0; i < 2; i++) {
+        EXPECT_CU(cuMemAddressReserve(&base, 2 * PIECE, ALIGNMENTS[i], 0, 0));
+        EXPECT_EQ(base % (i ? ALIGNMENTS[i] : PIECE), 0);
+        EXPECT(!is_free_page((uintptr_t)base - 4096));
+        EXPECT(!is_free_page((uintptr_t)base - PIECE));
+        EXPECT(!is_free_page((uintptr_t)base + 2 * PIECE));
+        EXPECT(!is_free_page((uintptr_t)base + 3 * PIECE - 4096));
+        EXPECT(write_faults((volatile char *)(uintptr_t)base - 16));
+        EXPECT(write_faults((volatile char *)(uintptr_t)base + 2 * PIECE));
+        EXPECT_CU(cuMemAddressReserve(&next, PIECE, 0, base - PIECE, 0)); // as close as it may be
+        EXPECT(next + PIECE <= base - PIECE || next >= base + 3 * PIECE);
+        EXPECT_CU(cuMemAddressFree(next, PIECE));
+        EXPECT_CU(cuMemAddressFree(base, 2 * PIECE));
+    }
+    vgpu_checking = false;
+    EXPECT_CU(cuMemAddressReserve(&base, 3 * PIECE, 0, 0, 0));
+    EXPECT_CU(cuMemAddressFree(base, 3 * PIECE));
+    EXPECT_CU(cuMemAddressReserve(&next, PIECE, 0, base + PIECE, 0));
+    EXPECT_EQ(next, base + PIECE);
+    EXPECT_CU(cuMemAddressFree(next, PIECE));
+    (void)cudaGetLastError();
+}
+
 int main(void)
 {
     EXPECT_CU(cuInit(0));
@@ -366,5 +410,6 @@ int main(void)
     RUN(memory_refused);
     RUN(host_memory);
     RUN(out_of_mappings);
+    RUN(checking_mode_guards_reservations);
     return expect_result();
 }

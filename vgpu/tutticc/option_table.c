@@ -74,7 +74,7 @@ static const struct option OPTIONS[] = {
     {"ptx", "ptx", FLAG, DO_REFUSE, 0},
     {"cubin", "cubin", FLAG, DO_REFUSE, 0},
     {"fatbin", "fatbin", FLAG, DO_REFUSE, 0},
-    {"run", "run", FLAG, DO_REFUSE, 0},
+    {"run", "run", FLAG, DO_REFUSE_RUN, 0},
     // What has no meaning for virtual GPUs.
     {"keep-dir", "keep-dir", VALUE, DO_NOTHING, 0},
     {"threads", "t", VALUE, DO_NOTHING, 0},

@@ -33,6 +33,7 @@ enum option_action {
     DO_STREAM,
     DO_WERROR,
     DO_FILE,
+    DO_REFUSE_RUN,
     DO_REFUSE,
 };
 

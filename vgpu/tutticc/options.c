@@ -287,6 +287,10 @@ static bool apply(struct reader *reader, const struct option *option, const char
         return true;
     case DO_FILE:
         return read_options_file(reader, value);
+    case DO_REFUSE_RUN:
+        return complain("--%s: tutticc starts no programs; build one (-o FILE) and start it by "
+                        "hand",
+                        option->name);
     case DO_REFUSE:
         return complain("--%s: there is no machine code for a virtual GPU; -c makes an object, no "
                         "option a program",
@@ -347,6 +351,25 @@ static bool read_all(struct reader *reader)
     return true;
 }
 
+// --count is made of what the compiler does for -fsanitize=thread: the first option for a sanitizer
+// that does not go with it; NULL: none.
+static const char *find_rival_of_count(const struct options *options)
+{
+    static const char BEGIN[] = "-fsanitize=";
+    static const char *const RIVALS[] = {"address", "thread", "leak"};
+    for (int i = 0; i < options->host.count; i++) {
+        const char *word = options->host.item[i];
+        bool rival = false;
+        for (size_t k = 0; k < sizeof(RIVALS) / sizeof(RIVALS[0]); k++) {
+            rival |= strncmp(word, BEGIN, strlen(BEGIN)) == 0 && strstr(word, RIVALS[k]);
+        }
+        if (rival) {
+            return word;
+        }
+    }
+    return NULL;
+}
+
 bool options_read(struct options *options, int argc, char **argv)
 {
     *options = (struct options){.phase = PHASE_LINK};
@@ -367,6 +390,12 @@ bool options_read(struct options *options, int argc, char **argv)
     }
     if (options->input_count == 0) {
         return complain("no input files");
+    }
+    const char *rival = options->count ? find_rival_of_count(options) : NULL;
+    if (rival) {
+        return complain("--count takes the place of a sanitizer: leave out %s, or build a second "
+                        "program with it",
+                        rival);
     }
     bool one = options->phase != PHASE_LINK && options->phase != PHASE_LIBRARY &&
                options->phase != PHASE_DEVICE_LINK;

@@ -236,7 +236,7 @@ static char *emit_cluster_barrier(const struct ptx_instruction *instruction,
     if (instruction->operand_count > 0) {
         return ptx_wrong_operands(instruction);
     }
-    text_printf(out, " ::vgpu::ptx::cluster_%s();", half == 0 ? "arrive" : "wait");
+    text_add(out, half == 0 ? " ::__cluster_barrier_arrive();" : " ::__cluster_barrier_wait();");
     return NULL;
 }
 
@@ -289,15 +289,20 @@ char *ptx_emit_barrier(const struct ptx_instruction *instruction, const struct p
     if (count < (arrive ? 2 : 1) || count > (warp ? 1 : 2) || !ptx_all_values(instruction, 0)) {
         return ptx_wrong_operands(instruction);
     }
-    text_printf(out, " ::vgpu::ptx::%s(%s",
-                warp     ? "warp_barrier"
-                : arrive ? "barrier_arrive"
-                         : "barrier",
-                instruction->operand[0].text);
-    if (count == 2) {
-        text_printf(out, ", %s", instruction->operand[1].text);
+    // The runtime's functions themselves, so that the call is on the line of the instruction.
+    static const char NUMBER[] = "::vgpu::ptx::get< ::vgpu::ptx::u32>(";
+    const struct ptx_operand *operand = instruction->operand;
+    if (warp) {
+        text_printf(out, " ::vgpu_syncwarp(%s%s));", NUMBER, operand[0].text);
+        return NULL;
     }
-    text_add(out, ");");
+    text_printf(out, " ::vgpu_barrier_%s(static_cast<int>(%s%s)), ", arrive ? "arrive" : "sync",
+                NUMBER, operand[0].text);
+    if (count == 2) {
+        text_printf(out, "%s%s));", NUMBER, operand[1].text);
+    } else {
+        text_add(out, "0);");
+    }
     return NULL;
 }
 

@@ -189,7 +189,8 @@ static void branches_and_barriers(void)
     expect_known("cp.reduce.async.bulk.global.shared::cta.bulk_group.and.b32 [%3], [%4], 64;",
                  "reducing::bit_and>(");
     expect_known("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%4];", "arrive(");
-    expect_known("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait;", "cluster_wait()");
+    expect_known("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait;",
+                 "__cluster_barrier_wait()");
     expect_known("mapa.shared::cluster.u32 %0, %1, 0;", "map_shared(vgpu_r1_1, 0x0ull)");
     expect_known("mov.u32 %0, %%cluster_ctaid.x;", "special_cluster_ctaid_x()");
     expect_known("fma.rn.f16x2 %0, %0, %1, %2;", "half_fma< ::vgpu::ptx::f16x2>");

@@ -51,10 +51,10 @@ static bool read_arch(const char *text, size_t length, int *arch, char *suffix)
     return i == length && value >= 20 && value < 1000;
 }
 
-// nvcc 13's own, and older ones, which Makefiles still name.
+// Whether nvcc 13 compiles for it.
 static bool is_known(int arch)
 {
-    bool known = arch < ALL[0];
+    bool known = false;
     for (size_t i = 0; i < ALL_COUNT; i++) {
         known |= ALL[i] == arch;
     }
@@ -76,8 +76,15 @@ static bool read_name(const char *text, size_t length, struct target *target)
 
 static char *bad_name(const char *text, size_t length)
 {
-    return format_string("'%.*s' is no GPU architecture: write sm_90, compute_90 or the like",
-                         (int)length, text);
+    struct text list = {0};
+    for (size_t i = 0; i < ALL_COUNT; i++) {
+        text_printf(&list, "%s%d", i ? ", " : "", ALL[i]);
+    }
+    char *error = format_string("'%.*s' is no GPU architecture of CUDA 13: write sm_ or compute_ "
+                                "and one of %s",
+                                (int)length, text, list.data);
+    text_free(&list);
+    return error;
 }
 
 // Adds each of a comma list of code names, perhaps in brackets, for one virtual architecture.
@@ -123,7 +130,11 @@ char *targets_add_gencode(struct targets *targets, const char *value)
     arch += 5;
     size_t length = strcspn(arch, ",");
     struct target target;
-    if (!read_name(arch, length, &target) || !target.ptx) {
+    bool known = read_name(arch, length, &target);
+    if (!known && target.arch > 0) {
+        return bad_name(arch, length);
+    }
+    if (!known || !target.ptx) {
         return format_string(
             "-gencode arch= needs a virtual architecture such as compute_90, not '%.*s'",
             (int)length, arch);

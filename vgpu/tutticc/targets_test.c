@@ -107,6 +107,12 @@ static void bad_architectures_are_named(void)
     expect_error(targets_add_arch(&targets, "sm_", NULL, 90), "'sm_'");
     expect_error(targets_add_arch(&targets, "sm_99999999999999999999", NULL, 90),
                  "no GPU architecture");
+    expect_error(
+        targets_add_arch(&targets, "sm_70", NULL, 90),
+        "'sm_70' is no GPU architecture of CUDA 13: write sm_ or compute_ and one of 75, ");
+    expect_error(targets_add_arch(&targets, "compute_90", "sm_91", 90), "'sm_91'");
+    expect_error(targets_add_gencode(&targets, "arch=compute_70,code=sm_75"), "one of 75, 80, 86");
+    expect_error(targets_add_gencode(&targets, "arch=compute_75,code=sm_70"), "one of 75, 80, 86");
     expect_error(targets_add_gencode(&targets, "code=sm_90"), "arch=compute_..");
     expect_error(targets_add_gencode(&targets, "arch=sm_90,code=sm_90"), "virtual architecture");
     expect_error(targets_add_gencode(&targets, "arch=compute_90,code=[sm_90"), "no ']'");

@@ -9,6 +9,29 @@
 #include "lsa_barrier__funcs.h"
 
 #if NCCL_CHECK_CUDACC
+namespace nccl
+{
+namespace utility
+{
+// The index, where so many barriers were asked for.
+NCCL_DEVICE_INLINE uint32_t hybridBarrier(ncclDevComm const &comm, uint32_t index)
+{
+#if NCCL_DEVICE_CHECKED
+    if (index >= (uint32_t)comm.hybridLsaBarrier.nBarriers || comm.magic != NCCL_API_MAGIC) {
+        checkDeviceComm(comm);
+        vgpu_fault(cudaErrorInvalidValue,
+                   "ncclBarrierSession of rank %d: barrier %d, but %d barriers were asked for "
+                   "(barrierCount of ncclDevCommRequirements)",
+                   comm.rank, (int)index, comm.hybridLsaBarrier.nBarriers);
+    }
+#else
+    (void)comm;
+#endif
+    return index;
+}
+} // namespace utility
+} // namespace nccl
+
 template <typename Coop>
 NCCL_DEVICE_INLINE
 ncclBarrierSession<Coop>::ncclBarrierSession(Coop coop, ncclTeam innerTeam, ncclTeam outerTeam,
@@ -28,7 +51,8 @@ NCCL_DEVICE_INLINE ncclBarrierSession<Coop>::ncclBarrierSession(Coop coop, ncclT
                                                                 ncclGin gin, uint32_t index,
                                                                 bool multimem)
     : ncclBarrierSession(coop, ncclTeamLsa(gin.comm), ncclTeamRail(gin.comm), gin,
-                         gin.comm.hybridLsaBarrier, gin.comm.hybridRailGinBarrier, index, multimem,
+                         gin.comm.hybridLsaBarrier, gin.comm.hybridRailGinBarrier,
+                         nccl::utility::hybridBarrier(gin.comm, index), multimem,
                          gin.comm.lsaMultimem)
 {
 }
@@ -37,10 +61,11 @@ template <typename Coop>
 NCCL_DEVICE_INLINE ncclBarrierSession<Coop>::ncclBarrierSession(Coop coop, ncclTeamTagLsa,
                                                                 ncclDevComm const &comm,
                                                                 uint32_t index, bool multimem)
-    : ncclBarrierSession_internal<Coop>{coop,
-                                        {nccl::utility::Present(), coop, comm, ncclTeamLsa(comm),
-                                         comm.hybridLsaBarrier, index, multimem, comm.lsaMultimem},
-                                        {nccl::utility::Absent()}}
+    : ncclBarrierSession_internal<Coop>{
+          coop,
+          {nccl::utility::Present(), coop, comm, ncclTeamLsa(comm), comm.hybridLsaBarrier,
+           nccl::utility::hybridBarrier(comm, index), multimem, comm.lsaMultimem},
+          {nccl::utility::Absent()}}
 {
 }
 

@@ -188,6 +188,53 @@ NCCL_DEVICE_INLINE void *memberAddress(ncclWindow_t w, size_t offset, int member
     return loadConst(&w->lsaFlatBase) + (size_t)(unsigned)member * loadConst(&w->stride) + offset;
 }
 
+#if NCCL_DEVICE_CHECKED
+__device__ inline void deviceCommFault(ncclDevComm const &comm)
+{
+    if (comm.magic == 0) {
+        vgpu_fault(cudaErrorInvalidValue,
+                   "the device communicator is empty: ncclDevCommCreate has not filled it in, or "
+                   "failed");
+    }
+    if (comm.magic != NCCL_API_MAGIC) {
+        vgpu_fault(cudaErrorInvalidValue,
+                   "this is no device communicator (magic 0x%x, expected 0x%x): pass what "
+                   "ncclDevCommCreate filled in, by value",
+                   comm.magic, NCCL_API_MAGIC);
+    }
+    vgpu_fault(cudaErrorInvalidValue, "the device communicator of rank %d was destroyed",
+               comm.rank);
+}
+// Ends the kernel where `comm` is none, or no longer one: what is left of its resource window then
+// has no members.
+NCCL_DEVICE_INLINE void checkDeviceComm(ncclDevComm const &comm)
+{
+    if (__builtin_expect(
+            comm.magic != NCCL_API_MAGIC || loadConst(&comm.resourceWindow->lsaSize) == 0, 0)) {
+        deviceCommFault(comm);
+    }
+}
+// Whether LSA member `member` has destroyed the communicator: what it had to send is sent.
+NCCL_DEVICE_INLINE bool hasLeft(ncclDevComm const &comm, int member)
+{
+    if (comm.abortFlag == nullptr || member < 0 || member >= NCCL_LEFT_RANKS) {
+        return false;
+    }
+    cuda::atomic_ref<uint32_t, cuda::thread_scope_system> word(comm.abortFlag[1 + member / 32]);
+    return (word.load(cuda::memory_order_acquire) >> member % 32 & 1) != 0;
+}
+// A wait ends because of the abort flag: that is an error of the kernel where a rank has died.
+__device__ inline void failOfDeath(ncclDevComm const &comm, char const *what, int number)
+{
+    uint32_t flag = cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*comm.abortFlag)
+                        .load(cuda::memory_order_acquire);
+    if (flag >= (uint32_t)NCCL_ABORT_FLAG_DEATH) {
+        vgpu_fault(cudaErrorLaunchFailure, "rank %u died while rank %d waited in %s %d",
+                   flag - (uint32_t)NCCL_ABORT_FLAG_DEATH, comm.rank, what, number);
+    }
+}
+#endif
+
 // The same for the copy of the resource window inside a device communicator, whose bounds are known
 // to hold.
 NCCL_DEVICE_INLINE void *resourceAddress(ncclDevComm const &comm, ncclDevResourceHandle h,
@@ -195,6 +242,9 @@ NCCL_DEVICE_INLINE void *resourceAddress(ncclDevComm const &comm, ncclDevResourc
 {
     ncclWindow_vidmem const &w = comm.resourceWindow_inlined;
 #if NCCL_DEVICE_CHECKED
+    if (__builtin_expect(vgpu_checking, 0)) {
+        checkDeviceComm(comm);
+    }
     checkWindow(const_cast<ncclWindow_vidmem *>(&w), ncclGetResourceBufferOffset(h), member);
 #endif
     return w.lsaFlatBase + (size_t)(unsigned)member * w.stride + ncclGetResourceBufferOffset(h);

@@ -120,14 +120,41 @@ NCCL_DEVICE_INLINE void ncclLLA2ASession_internal<Coop>::checkSlot(int slot, int
 #endif
 }
 
+#if NCCL_DEVICE_CHECKED
+// Whose value is missing is not known, so that a departure alone is no proof.
+template <typename Coop>
+NCCL_DEVICE_INLINE void ncclLLA2ASession_internal<Coop>::checkPeers(int slot, uint64_t &since) const
+{
+    int gone = 0;
+    while (gone < team.nRanks &&
+           !nccl::utility::hasLeft(comm, comm.lsaRank + (gone - team.rank) * team.stride)) {
+        gone++;
+    }
+    if (gone == team.nRanks) {
+        return;
+    }
+    uint64_t now = vgpu_global_timer();
+    since = since == 0 ? now : since;
+    if (now - since > NCCL_LL_A2A_PATIENCE_NS) {
+        vgpu_fault(cudaErrorLaunchFailure,
+                   "rank %d waits in ncclLLA2ASession::recv of block %d for slot %d; rank %d has "
+                   "destroyed the communicator and will not send",
+                   comm.rank, block, slot, comm.rank + (gone - team.rank) * team.stride);
+    }
+}
+#endif
+
 template <typename Coop> NCCL_DEVICE_INLINE void ncclLLA2ASession_internal<Coop>::open()
 {
 #if NCCL_DEVICE_CHECKED
+    if (coop.thread_rank() == 0) {
+        nccl::utility::checkDeviceComm(comm);
+    }
     if (block < 0 || (unsigned)block >= handle.nBlocks) {
         vgpu_fault(cudaErrorInvalidValue,
-                   "ncclLLA2ASession of rank %d: block %u, expected 0 to %d (nBlocks of the "
+                   "ncclLLA2ASession of rank %d: block %d, expected 0 to %d (nBlocks of the "
                    "requirement)",
-                   comm.rank, (unsigned)block, (int)handle.nBlocks - 1);
+                   comm.rank, block, (int)handle.nBlocks - 1);
     }
     if (coop.thread_rank() == 0) {
         uint32_t mine = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
@@ -275,6 +302,9 @@ NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::recvUnrolled(int eltStart, int e
     Pieces got[MaxEltCount];
     uint32_t steps = 0;
     bool arrived = false;
+#if NCCL_DEVICE_CHECKED
+    uint64_t since = 0; // when a member was seen to have left
+#endif
     while (!arrived) {
         arrived = true;
 #pragma unroll
@@ -293,9 +323,17 @@ NCCL_DEVICE_INLINE void ncclLLA2ASession<Coop>::recvUnrolled(int eltStart, int e
             }
         }
         if (!arrived && nccl::utility::testAbort(this->comm.abortFlag, steps)) {
+#if NCCL_DEVICE_CHECKED
+            nccl::utility::failOfDeath(this->comm, "ncclLLA2ASession::recv of block", this->block);
+#endif
             memset(got, 0, sizeof got);
             break;
         }
+#if NCCL_DEVICE_CHECKED
+        if (!arrived && steps % 64 == 0) {
+            this->checkPeers(eltStart, since);
+        }
+#endif
     }
 #pragma unroll
     for (int e = 0; e < MaxEltCount; e++) {

@@ -19,6 +19,11 @@ struct ncclLLA2AHandle {
     uint32_t nBlocks;
 };
 
+// How long a value may take after a member of the team has left the communicator.
+#ifndef NCCL_LL_A2A_PATIENCE_NS
+#define NCCL_LL_A2A_PATIENCE_NS UINT64_C(10000000000)
+#endif
+
 enum { NCCL_LL_A2A_LINE = 16, NCCL_LL_A2A_FIRST_EPOCH = 2 };
 
 // Bytes of `blocks` blocks of `slots` slots.
@@ -46,6 +51,8 @@ template <typename Coop> struct ncclLLA2ASession_internal {
     NCCL_DEVICE_INLINE uint32_t *stateWord(int word) const;
     // Ends the kernel, on virtual devices, where a value of `pieces` pieces does not fit `slot`.
     NCCL_DEVICE_INLINE void checkSlot(int slot, int pieces) const;
+    // The same where a value has not come for long since a member left; since: when that was seen.
+    NCCL_DEVICE_INLINE void checkPeers(int slot, uint64_t &since) const;
     NCCL_DEVICE_INLINE void open();
     NCCL_DEVICE_INLINE void close();
 };

@@ -93,12 +93,15 @@ NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<Coop>::tell(vgpu_barrier_
 template <typename Coop> NCCL_DEVICE_INLINE void ncclLsaBarrierSession_internal<Coop>::open()
 {
 #if NCCL_DEVICE_CHECKED
+    if (coop.thread_rank() == 0) {
+        nccl::utility::checkDeviceComm(comm);
+    }
     if (index < 0 || index >= handle.nBarriers) {
         vgpu_fault(
             cudaErrorInvalidValue,
-            "LSA barrier %u of rank %d: only %d barriers were asked for (lsaBarrierCount, or "
+            "LSA barrier %d of rank %d: only %d barriers were asked for (lsaBarrierCount, or "
             "nBarriers of the requirement)",
-            (unsigned)index, comm.rank, handle.nBarriers);
+            index, comm.rank, handle.nBarriers);
     }
     tell(VGPU_BARRIER_OPENED);
     if (coop.thread_rank() == 0) {
@@ -165,12 +168,7 @@ NCCL_DEVICE_INLINE uint32_t ncclLsaBarrierSession_internal<Coop>::arrivalTarget(
 template <typename Coop>
 NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::hasLeft(int peer) const
 {
-    int member = comm.lsaRank + (peer - team.rank) * team.stride;
-    if (comm.abortFlag == nullptr || member < 0 || member >= NCCL_LEFT_RANKS) {
-        return false;
-    }
-    cuda::atomic_ref<uint32_t, cuda::thread_scope_system> word(comm.abortFlag[1 + member / 32]);
-    return (word.load(cuda::memory_order_acquire) >> member % 32 & 1) != 0;
+    return nccl::utility::hasLeft(comm, comm.lsaRank + (peer - team.rank) * team.stride);
 }
 
 // A wait that cannot end is an error of the kernel: a member died, or left without coming here.
@@ -214,13 +212,7 @@ NCCL_DEVICE_INLINE bool ncclLsaBarrierSession_internal<Coop>::waitWord(
     while ((int32_t)(announced.load(order) - target) < 0) {
         if (nccl::utility::testAbort(comm.abortFlag, steps)) {
 #if NCCL_DEVICE_CHECKED
-            uint32_t flag = cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*comm.abortFlag)
-                                .load(cuda::memory_order_acquire);
-            if (flag >= (uint32_t)NCCL_ABORT_FLAG_DEATH) {
-                vgpu_fault(cudaErrorLaunchFailure,
-                           "rank %u died while rank %d waited in LSA barrier %d",
-                           flag - (uint32_t)NCCL_ABORT_FLAG_DEATH, comm.rank, index);
-            }
+            nccl::utility::failOfDeath(comm, "LSA barrier", index);
 #endif
             return true;
         }
@@ -294,10 +286,10 @@ NCCL_DEVICE_INLINE ncclLsaBarrierSession<Coop>::ncclLsaBarrierSession(
 #if NCCL_DEVICE_CHECKED
     if (__builtin_expect(vgpu_checking, 0) && multimem && !this->multimem) {
         vgpu_fault(cudaErrorInvalidValue,
-                   "LSA barrier %u of rank %d: multimem was asked for, but the multimem handle is "
+                   "LSA barrier %d of rank %d: multimem was asked for, but the multimem handle is "
                    "empty; ask for lsaMultimem in ncclDevCommRequirements (without the checking "
                    "mode the barrier uses stores instead)",
-                   index, comm.rank);
+                   (int)index, comm.rank);
     }
 #endif
 #else

@@ -335,9 +335,22 @@ template <typename Pointer> struct OneArray {
     }
 };
 
+// Whether something that stands where a lambda may stand is a place in memory.
+template <typename Function> struct IsPlace {
+    static constexpr bool value =
+        std::is_pointer<Function>::value &&
+        !std::is_function<typename std::remove_pointer<Function>::type>::value;
+};
+template <typename Value> struct IsPlace<ncclSymPtr<Value>> {
+    static constexpr bool value = true;
+};
+
 template <typename Pointer, typename Function>
 NCCL_DEVICE_INLINE FunctionArrays<Pointer, Function> functionArrays(Function function, int number)
 {
+    static_assert(!IsPlace<Function>::value,
+                  "a window and an offset need one more argument: pass a team or a device "
+                  "communicator (or, for multimem, a handle); the form without takes lambdas");
     return FunctionArrays<Pointer, Function>{function, number};
 }
 template <typename Value> NCCL_DEVICE_INLINE OneArray<Value *> oneArray(Value *only)

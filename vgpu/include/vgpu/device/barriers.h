@@ -10,35 +10,16 @@
 #include <time.h>
 extern "C++" {
 
-VGPU_FUNCTION void __syncthreads(void)
-{
-    vgpu_syncthreads();
-}
-VGPU_FUNCTION int __syncthreads_count(int predicate)
-{
-    return vgpu_syncthreads_count(predicate);
-}
-VGPU_FUNCTION int __syncthreads_and(int predicate)
-{
-    return vgpu_syncthreads_and(predicate);
-}
-VGPU_FUNCTION int __syncthreads_or(int predicate)
-{
-    return vgpu_syncthreads_or(predicate);
-}
+// The runtime's own functions under these names: the call is then on the user's line, so that a
+// breakpoint on a line that is only a barrier stops before it.
+void __syncthreads(void) __asm__("vgpu_syncthreads");
+int __syncthreads_count(int predicate) __asm__("vgpu_syncthreads_count");
+int __syncthreads_and(int predicate) __asm__("vgpu_syncthreads_and");
+int __syncthreads_or(int predicate) __asm__("vgpu_syncthreads_or");
 // Hardware barrier `id` (0..15), for all threads of the block or for `count` of them.
-VGPU_FUNCTION void __barrier_sync(unsigned id)
-{
-    vgpu_barrier_sync(static_cast<int>(id), 0);
-}
-VGPU_FUNCTION void __barrier_sync_count(unsigned id, unsigned count)
-{
-    vgpu_barrier_sync(static_cast<int>(id), count);
-}
-VGPU_FUNCTION void __syncwarp(unsigned mask = 0xffffffffu)
-{
-    vgpu_syncwarp(mask);
-}
+void __barrier_sync(unsigned id, unsigned vgpu_all = 0) __asm__("vgpu_barrier_sync");
+void __barrier_sync_count(unsigned id, unsigned count) __asm__("vgpu_barrier_sync");
+void __syncwarp(unsigned mask = 0xffffffffu) __asm__("vgpu_syncwarp");
 
 VGPU_FUNCTION void __threadfence_block(void)
 {

@@ -44,10 +44,7 @@ VGPU_FUNCTION void __cluster_barrier_arrive(void)
     __threadfence();
 }
 VGPU_FUNCTION void __cluster_barrier_arrive_relaxed(void) {}
-VGPU_FUNCTION void __cluster_barrier_wait(void)
-{
-    __syncthreads();
-}
+void __cluster_barrier_wait(void) __asm__("vgpu_syncthreads");
 VGPU_FUNCTION void __threadfence_cluster(void)
 {
     __threadfence();

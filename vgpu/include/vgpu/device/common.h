@@ -15,6 +15,12 @@
 // then a line of users' code, at -O0 too, and so are the functions around barriers elsewhere.
 #define VGPU_FUNCTION static inline __attribute__((always_inline, unused))
 
+// As the default argument of an always inlined function that is only a barrier ("char =
+// VGPU_LINE_OF_CALL"): it is read where the call stands, so that the caller's line has code of its
+// own and a breakpoint on it stops before the barrier.
+#define VGPU_LINE_OF_CALL vgpu_line_of_call
+__attribute__((unused)) static const volatile char vgpu_line_of_call = 0;
+
 #ifdef __cplusplus
 extern "C++" {
 

@@ -103,14 +103,6 @@ inline void reduce_copy(char *to, const char *from, Bytes bytes)
 
 // ---- The cluster, which is the block -----------------------------------------------------------
 
-inline void cluster_arrive()
-{
-    __cluster_barrier_arrive();
-}
-inline void cluster_wait()
-{
-    __cluster_barrier_wait();
-}
 template <class First, class Register> inline First map_shared(First address, Register rank)
 {
     (void)__cluster_map_shared_rank(nullptr, get<u32>(rank));

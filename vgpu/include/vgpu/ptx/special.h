@@ -83,40 +83,24 @@ inline void nanosleep()
 {
     vgpu_yield();
 }
-template <class First> __forceinline__ void barrier(First id)
-{
-    vgpu_barrier_sync(static_cast<int>(get<u32>(id)), 0);
-}
-template <class First, class Second> __forceinline__ void barrier(First id, Second threads)
-{
-    vgpu_barrier_sync(static_cast<int>(get<u32>(id)), get<u32>(threads));
-}
-template <class First, class Second> __forceinline__ void barrier_arrive(First id, Second threads)
-{
-    vgpu_barrier_arrive(static_cast<int>(get<u32>(id)), get<u32>(threads));
-}
 template <class First, class Second>
-__forceinline__ u32 barrier_popc(bool p, First id, Second threads)
+__forceinline__ u32 barrier_popc(bool p, First id, Second threads, char = VGPU_LINE_OF_CALL)
 {
     unsigned arrived;
     return static_cast<u32>(
         vgpu_barrier_count(static_cast<int>(get<u32>(id)), get<u32>(threads), p, &arrived));
 }
 template <class First, class Second>
-__forceinline__ bool barrier_and(bool p, First id, Second threads)
+__forceinline__ bool barrier_and(bool p, First id, Second threads, char = VGPU_LINE_OF_CALL)
 {
     unsigned arrived;
     int count = vgpu_barrier_count(static_cast<int>(get<u32>(id)), get<u32>(threads), p, &arrived);
     return count == static_cast<int>(arrived);
 }
 template <class First, class Second>
-__forceinline__ bool barrier_or(bool p, First id, Second threads)
+__forceinline__ bool barrier_or(bool p, First id, Second threads, char = VGPU_LINE_OF_CALL)
 {
     return barrier_popc(p, id, threads) > 0;
-}
-template <class First> __forceinline__ void warp_barrier(First mask)
-{
-    vgpu_syncwarp(get<u32>(mask));
 }
 
 // ---- Warps -------------------------------------------------------------------------------------
