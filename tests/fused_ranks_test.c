@@ -2,6 +2,7 @@
 // on every rank, again and again; the split of tokens as tuttiSplitCounts says.
 // SPDX-License-Identifier: Apache-2.0
 #include "expect.h"
+#include "member.h"
 #include "ranks.h"
 
 #include <cuda_runtime_api.h>
@@ -20,39 +21,10 @@ static float input_value(int rank, size_t i, int round)
     return (float)((i * 131 + (size_t)rank * 1009 + (size_t)round * 37) % 1999) / 1999.0f - 0.4f;
 }
 
-struct rank_state {
-    ncclComm_t comm;
-    cudaStream_t stream;
-    char *memory; // input, then output
-    ncclWindow_t window;
-};
-
-static bool open_rank(struct rank_state *s, int rank, int size)
+// Its window: input, then output.
+static bool join(struct member *s, int rank, int size)
 {
-    ncclUniqueId id;
-    int devices = 0;
-    memset(&id, 0, sizeof id);
-    if (rank == 0) {
-        EXPECT_OK(ncclGetUniqueId(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
-    EXPECT_CUDA(cudaGetDeviceCount(&devices));
-    EXPECT_CUDA(cudaSetDevice(rank % devices));
-    EXPECT_CUDA(cudaStreamCreate(&s->stream));
-    if (!EXPECT_OK(ncclCommInitRank(&s->comm, size, id, rank))) {
-        return false;
-    }
-    EXPECT_OK(ncclMemAlloc((void **)&s->memory, 2 * elements * sizeof(float)));
-    return EXPECT_OK(ncclCommWindowRegister(s->comm, s->memory, 2 * elements * sizeof(float),
-                                            &s->window, NCCL_WIN_COLL_SYMMETRIC));
-}
-
-static void close_rank(struct rank_state *s)
-{
-    EXPECT_OK(ncclCommWindowDeregister(s->comm, s->window));
-    EXPECT_OK(ncclMemFree(s->memory));
-    EXPECT_OK(ncclCommDestroy(s->comm));
-    EXPECT_CUDA(cudaStreamDestroy(s->stream));
+    return member_join(s, rank, size) && member_open_window(s, 2 * elements * sizeof(float));
 }
 
 static double worst_error(const float *got, int size, int round)
@@ -79,9 +51,8 @@ static double worst_error(const float *got, int size, int round)
 
 static void normalise(int rank, int size)
 {
-    struct rank_state s;
-    memset(&s, 0, sizeof s);
-    if (!open_rank(&s, rank, size)) {
+    struct member s;
+    if (!join(&s, rank, size)) {
         return;
     }
     size_t bytes = elements * sizeof(float);
@@ -110,7 +81,7 @@ static void normalise(int rank, int size)
         }
     }
     free(host);
-    close_rank(&s);
+    member_leave(&s);
 }
 
 static void processes(void)
@@ -132,14 +103,13 @@ static void threads(void)
 // Two hosts, as far as the library knows: no LSA team holds all ranks.
 static void needs_one_team(int rank, int size)
 {
-    struct rank_state s;
-    memset(&s, 0, sizeof s);
-    if (open_rank(&s, rank, size)) {
+    struct member s;
+    if (join(&s, rank, size)) {
         EXPECT_EQ(
             tuttiAllReduceRMSNorm(s.memory, s.memory, 4, 4, NULL, ncclFloat, s.comm, s.stream),
             ncclInvalidUsage);
         EXPECT_CONTAINS(ncclGetLastError(s.comm), "all ranks in one LSA team");
-        close_rank(&s);
+        member_leave(&s);
     }
 }
 

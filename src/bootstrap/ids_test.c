@@ -7,6 +7,7 @@
 #include "bootstrap/wire.h"
 
 #include "expect.h"
+#include "member.h"
 #include "ranks.h"
 
 #include <dirent.h>
@@ -15,26 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static double now_s(void)
-{
-    return (double)tt_now_ns() / 1e9;
-}
-
-// Rank 0 makes an id and all get it.
-static ncclUniqueId share_id(int rank)
-{
-    ncclUniqueId id;
-    memset(&id, 0, sizeof id);
-    if (rank == 0) {
-        EXPECT_OK(tt_bootstrap_make_id(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
-    return id;
-}
-
 static void use_id_again(int rank, int size)
 {
-    ncclUniqueId id = share_id(rank);
+    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
     struct tt_bootstrap *b = NULL;
     EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
     ranks_barrier();

@@ -6,6 +6,7 @@
 #include "comm/local.h"
 
 #include "expect.h"
+#include "member.h"
 #include "ranks.h"
 
 #include <dirent.h>
@@ -26,17 +27,6 @@
 #include <unistd.h>
 
 enum { THREADS = 3, ROUNDS = 10 };
-
-static ncclUniqueId share_id(int rank)
-{
-    ncclUniqueId id;
-    memset(&id, 0, sizeof id);
-    if (rank == 0) {
-        EXPECT_OK(ncclGetUniqueId(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
-    return id;
-}
 
 static int make_file(int rank, int round)
 {
@@ -102,7 +92,7 @@ static void processes(void)
     }
 }
 
-struct member {
+struct rank_thread {
     ncclUniqueId id;
     int rank, size;
     pthread_t thread;
@@ -110,7 +100,7 @@ struct member {
 
 static void *pass_as_thread(void *argument)
 {
-    struct member *m = argument;
+    struct rank_thread *m = argument;
     ncclComm_t comm = NULL;
     expect_set_rank(m->rank);
     if (EXPECT_OK(ncclCommInitRank(&comm, m->size, m->id, m->rank))) {
@@ -123,10 +113,10 @@ static void *pass_as_thread(void *argument)
 // Ranks of a process are not neighbours: rank r is in process r mod processes.
 static void pass_as_threads(int process, int processes_count)
 {
-    struct member member[THREADS];
+    struct rank_thread member[THREADS];
     ncclUniqueId id = share_id(process);
     for (int i = 0; i < THREADS; i++) {
-        member[i] = (struct member){
+        member[i] = (struct rank_thread){
             .id = id, .rank = process + i * processes_count, .size = THREADS * processes_count};
         pthread_create(&member[i].thread, NULL, pass_as_thread, &member[i]);
     }

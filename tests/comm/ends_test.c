@@ -7,6 +7,7 @@
 #include <tutti.h>
 
 #include "expect.h"
+#include "member.h"
 #include "ranks.h"
 
 #include <poll.h>
@@ -16,30 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <vgpu/device_runtime.h>
 #include <vgpu/native.h>
 
 enum { BYTES = 1 << 20 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static ncclUniqueId share_id(int rank)
-{
-    ncclUniqueId id;
-    memset(&id, 0, sizeof id);
-    if (rank == 0) {
-        EXPECT_OK(ncclGetUniqueId(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
-    return id;
-}
 
 static ncclComm_t make_alone(void)
 {
@@ -178,23 +160,9 @@ static void abort_in_group(void)
 
 // ---- Peers that leave, fail or die while this rank's work waits for them ------------------------
 
-struct member {
-    ncclComm_t comm;
-    cudaStream_t stream;
-    void *memory;
-    ncclWindow_t window;
-};
-
 static bool join(struct member *m, int rank, int size)
 {
-    ncclUniqueId id = share_id(rank);
-    memset(m, 0, sizeof *m);
-    EXPECT_CUDA(cudaSetDevice(rank));
-    EXPECT_CUDA(cudaStreamCreate(&m->stream));
-    EXPECT_OK(ncclMemAlloc(&m->memory, BYTES));
-    return EXPECT_OK(ncclCommInitRank(&m->comm, size, id, rank)) &&
-           EXPECT_OK(ncclCommWindowRegister(m->comm, m->memory, BYTES, &m->window,
-                                            NCCL_WIN_COLL_SYMMETRIC));
+    return member_join(m, rank, size) && member_open_window(m, BYTES);
 }
 
 // Waits for an operation that a peer will never enter, asking nothing meanwhile. That peer meets

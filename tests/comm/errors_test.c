@@ -5,6 +5,7 @@
 #include <nccl.h>
 
 #include "expect.h"
+#include "member.h"
 #include "ranks.h"
 
 #include <limits.h>
@@ -16,32 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static ncclUniqueId make_id(void)
 {
     ncclUniqueId id;
     memset(&id, 0, sizeof id);
     EXPECT_OK(ncclGetUniqueId(&id));
-    return id;
-}
-
-static ncclUniqueId share_id(int rank)
-{
-    ncclUniqueId id;
-    memset(&id, 0, sizeof id);
-    if (rank == 0) {
-        id = make_id();
-    }
-    ranks_broadcast(&id, sizeof id);
     return id;
 }
 

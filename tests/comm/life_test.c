@@ -4,6 +4,7 @@
 #include <nccl.h>
 
 #include "expect.h"
+#include "member.h"
 #include "ranks.h"
 
 #include <dirent.h>
@@ -13,17 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
-
-static ncclUniqueId share_id(int rank)
-{
-    ncclUniqueId id;
-    memset(&id, 0, sizeof id);
-    if (rank == 0) {
-        EXPECT_OK(ncclGetUniqueId(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
-    return id;
-}
 
 static int device_count(void)
 {
@@ -87,7 +77,7 @@ static void processes(void)
 
 enum { THREADS = 3 };
 
-struct member {
+struct joining {
     ncclUniqueId id;
     int rank, size;
     pthread_t thread;
@@ -95,7 +85,7 @@ struct member {
 
 static void *live_as_member(void *argument)
 {
-    struct member *m = argument;
+    struct joining *m = argument;
     ncclComm_t comm = NULL;
     int device = m->rank % device_count();
     expect_set_rank(m->rank);
@@ -109,10 +99,10 @@ static void *live_as_member(void *argument)
 
 static void live_in_threads(int process, int processes_count, int stride, int first)
 {
-    struct member member[THREADS];
+    struct joining member[THREADS];
     ncclUniqueId id = share_id(process);
     for (int i = 0; i < THREADS; i++) {
-        member[i] = (struct member){
+        member[i] = (struct joining){
             .id = id, .rank = first + i * stride, .size = THREADS * processes_count};
         EXPECT_EQ(pthread_create(&member[i].thread, NULL, live_as_member, &member[i]), 0);
     }

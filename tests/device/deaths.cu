@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RANKS = 4, VICTIM = 2 };
@@ -37,27 +36,21 @@ __global__ void exchange_once(ncclDevComm comm, ncclLLA2AHandle handle)
     session.endEpoch(cta);
 }
 
-static double now_s()
+static bool join(int rank, int size, ncclComm_t *comm, ncclDevComm *device_comm)
 {
-    timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
+    needs.lsaBarrierCount = 2;
+    member me;
+    bool joined = member_join(&me, rank, size);
+    *comm = me.comm;
+    return joined && EXPECT_OK(ncclDevCommCreate(*comm, &needs, device_comm));
 }
 
 static void wait_for_the_dead(int rank, int size)
 {
-    ncclUniqueId id = {};
-    ncclComm_t comm = nullptr;
+    ncclComm_t comm;
     ncclDevComm device_comm;
-    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-    needs.lsaBarrierCount = 2;
-    if (rank == 0) {
-        EXPECT_OK(ncclGetUniqueId(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
-    EXPECT_CUDA(cudaSetDevice(rank));
-    if (!EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) ||
-        !EXPECT_OK(ncclDevCommCreate(comm, &needs, &device_comm))) {
+    if (!join(rank, size, &comm, &device_comm)) {
         return;
     }
     ranks_barrier();
@@ -95,18 +88,9 @@ static void dead_peer_of_a_barrier()
 static void wait_for_the_aborting(int rank, int size)
 {
     for (int round = 0; round < 2; round++) {
-        ncclUniqueId id = {};
-        ncclComm_t comm = nullptr;
+        ncclComm_t comm;
         ncclDevComm device_comm;
-        ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-        needs.lsaBarrierCount = 2;
-        if (rank == 0) {
-            EXPECT_OK(ncclGetUniqueId(&id));
-        }
-        ranks_broadcast(&id, sizeof id);
-        EXPECT_CUDA(cudaSetDevice(rank));
-        if (!EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) ||
-            !EXPECT_OK(ncclDevCommCreate(comm, &needs, &device_comm))) {
+        if (!join(rank, size, &comm, &device_comm)) {
             return;
         }
         ranks_barrier();
@@ -135,18 +119,9 @@ static void aborting_peer_of_a_barrier()
 // A peer that destroys the communicator instead of coming.
 static void wait_for_the_leaver(int rank, int size)
 {
-    ncclUniqueId id = {};
-    ncclComm_t comm = nullptr;
+    ncclComm_t comm;
     ncclDevComm device_comm;
-    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-    needs.lsaBarrierCount = 2;
-    if (rank == 0) {
-        EXPECT_OK(ncclGetUniqueId(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
-    EXPECT_CUDA(cudaSetDevice(rank));
-    if (!EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) ||
-        !EXPECT_OK(ncclDevCommCreate(comm, &needs, &device_comm))) {
+    if (!join(rank, size, &comm, &device_comm)) {
         return;
     }
     meet_once<<<2, 32>>>(device_comm); // this one all come to

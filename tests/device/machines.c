@@ -2,6 +2,7 @@
 // environment that it needs is set by the test list.
 // SPDX-License-Identifier: Apache-2.0
 #include "../support/expect.h"
+#include "../support/member.h"
 #include "../support/ranks.h"
 
 #include <nccl.h>
@@ -78,21 +79,13 @@ static void ask_for_pointers(ncclComm_t comm, ncclWindow_t window, const struct 
 static void look(int rank, int size)
 {
     const struct expected *expected = machine();
-    ncclUniqueId id;
-    ncclComm_t comm = NULL;
+    struct member me;
     void *memory = NULL;
-    int devices = 0;
-    expect_set_rank(rank);
-    if (rank == 0) {
-        EXPECT_OK(ncclGetUniqueId(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
-    if (!EXPECT(expected != NULL) || !EXPECT_CUDA(cudaGetDeviceCount(&devices)) ||
-        !EXPECT_CUDA(cudaSetDevice(rank % devices)) ||
-        !EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) ||
+    if (!member_join(&me, rank, size) || !EXPECT(expected != NULL) ||
         !EXPECT_OK(ncclMemAlloc(&memory, BYTES))) {
         return;
     }
+    ncclComm_t comm = me.comm;
     ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
     EXPECT_OK(ncclCommQueryProperties(comm, &properties));
     EXPECT_EQ(properties.deviceApiSupport, expected->windows);
@@ -127,7 +120,7 @@ static void look(int rank, int size)
     EXPECT_EQ(result, expected->windows ? ncclSuccess : ncclInvalidUsage);
     EXPECT_OK(ncclCommWindowDeregister(comm, window));
     EXPECT_OK(ncclMemFree(memory));
-    EXPECT_OK(ncclCommDestroy(comm));
+    member_leave(&me);
 }
 
 static void as_threads(void)

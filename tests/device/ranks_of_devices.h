@@ -5,6 +5,7 @@
 #define TESTS_DEVICE_RANKS_OF_DEVICES_H
 
 #include "../support/expect.h"
+#include "../support/member.h"
 #include "../support/ranks.h"
 
 #include <nccl.h>
@@ -16,10 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct device_rank {
-    int rank, size, device;
-    ncclComm_t comm;
-    cudaStream_t stream;
+struct device_rank : member {
     ncclCommProperties properties;
     pthread_barrier_t *pair; // of the two ranks of a process; nullptr where ranks are alone
     bool leads_pair;
@@ -44,40 +42,22 @@ static inline void meet(device_rank &me)
 static inline void run_as_rank(int rank, int size, const ncclUniqueId &id, device_test test,
                                pthread_barrier_t *pair = nullptr)
 {
-    expect_set_rank(rank);
     device_rank me = {};
     me.pair = pair;
     me.leads_pair = rank % 2 == 0;
-    int devices = 0;
-    if (!EXPECT_CUDA(cudaGetDeviceCount(&devices)) || devices == 0) {
+    if (!member_join_id(&me, rank, size, id)) {
         return;
     }
-    me.rank = rank;
-    me.size = size;
-    me.device = rank % devices;
-    EXPECT_CUDA(cudaSetDevice(me.device));
-    if (!EXPECT_OK(ncclCommInitRank(&me.comm, size, id, rank))) {
-        return;
-    }
-    EXPECT_CUDA(cudaStreamCreateWithFlags(&me.stream, cudaStreamNonBlocking));
     me.properties = NCCL_COMM_PROPERTIES_INITIALIZER;
     EXPECT_OK(ncclCommQueryProperties(me.comm, &me.properties));
     test(me);
-    if (me.comm != nullptr) {
-        EXPECT_OK(ncclCommDestroy(me.comm));
-    }
-    EXPECT_CUDA(cudaStreamDestroy(me.stream));
+    member_leave(&me);
 }
 
 // Body of one rank thread or rank process.
 template <device_test test> static void as_rank(int rank, int size)
 {
-    ncclUniqueId id;
-    if (rank == 0) {
-        EXPECT_OK(ncclGetUniqueId(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
-    run_as_rank(rank, size, id, test);
+    run_as_rank(rank, size, share_id(rank), test);
 }
 
 struct rank_thread {
@@ -96,11 +76,7 @@ static inline void *rank_thread_main(void *argument)
 // Body of a process of two ranks.
 template <device_test test> static void as_two_ranks(int process, int processes)
 {
-    ncclUniqueId id;
-    if (process == 0) {
-        EXPECT_OK(ncclGetUniqueId(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
+    ncclUniqueId id = share_id(process);
     rank_thread both[2];
     pthread_t thread;
     pthread_barrier_t pair;

@@ -2,6 +2,7 @@
 // clear text on all ranks, nothing hangs, nothing leaks, and the communicator stays usable.
 // SPDX-License-Identifier: Apache-2.0
 #include "../support/expect.h"
+#include "../support/member.h"
 #include "../support/ranks.h"
 
 #include <nccl.h>
@@ -15,35 +16,13 @@
 
 enum { RANKS = 4, BYTES = 65536 };
 
-struct rank {
-    int rank, size;
-    ncclComm_t comm;
-    char *memory; // 1 MiB from ncclMemAlloc
-};
-
-static bool join(struct rank *me, int rank, int size)
+// Its memory: 1 MiB from ncclMemAlloc.
+static bool join(struct member *me, int rank, int size)
 {
-    ncclUniqueId id;
-    int devices = 0;
-    expect_set_rank(rank);
-    *me = (struct rank){.rank = rank, .size = size};
-    if (rank == 0) {
-        EXPECT_OK(ncclGetUniqueId(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
-    return EXPECT_CUDA(cudaGetDeviceCount(&devices)) &&
-           EXPECT_CUDA(cudaSetDevice(rank % devices)) &&
-           EXPECT_OK(ncclCommInitRank(&me->comm, size, id, rank)) &&
-           EXPECT_OK(ncclMemAlloc((void **)&me->memory, 1 << 20));
+    return member_join(me, rank, size) && EXPECT_OK(ncclMemAlloc((void **)&me->memory, 1 << 20));
 }
 
-static void leave(struct rank *me)
-{
-    EXPECT_OK(ncclMemFree(me->memory));
-    EXPECT_OK(ncclCommDestroy(me->comm));
-}
-
-static void works(struct rank *me)
+static void works(struct member *me)
 {
     ncclWindow_t window = NULL;
     if (EXPECT_OK(ncclCommWindowRegister(me->comm, me->memory, BYTES, &window, 0))) {
@@ -53,7 +32,7 @@ static void works(struct rank *me)
 }
 
 // All ranks get `result` and a text with both parts.
-static void refused(struct rank *me, void *pointer, size_t bytes, ncclResult_t result,
+static void refused(struct member *me, void *pointer, size_t bytes, ncclResult_t result,
                     const char *part, const char *other)
 {
     ncclWindow_t window = (ncclWindow_t)(uintptr_t)1;
@@ -68,7 +47,7 @@ static void refused(struct rank *me, void *pointer, size_t bytes, ncclResult_t r
 
 static void bad_windows(int rank, int size)
 {
-    struct rank me;
+    struct member me;
     if (!join(&me, rank, size)) {
         return;
     }
@@ -106,10 +85,10 @@ static void bad_windows(int rank, int size)
     EXPECT_EQ(ncclCommWindowRegister(NULL, me.memory, BYTES, &window, 0), ncclInvalidArgument);
     EXPECT_OK(ncclCommWindowDeregister(me.comm, NULL));
     EXPECT_EQ(ncclCommWindowDeregister(me.comm, (ncclWindow_t)(uintptr_t)64), ncclInvalidArgument);
-    leave(&me);
+    member_leave(&me);
 }
 
-static void bad_requirement(struct rank *me, const ncclDevCommRequirements_t *needs,
+static void bad_requirement(struct member *me, const ncclDevCommRequirements_t *needs,
                             ncclResult_t result, const char *part)
 {
     ncclDevComm_t comm;
@@ -120,7 +99,7 @@ static void bad_requirement(struct rank *me, const ncclDevCommRequirements_t *ne
 
 static void bad_device_comms(int rank, int size)
 {
-    struct rank me;
+    struct member me;
     if (!join(&me, rank, size)) {
         return;
     }
@@ -154,13 +133,13 @@ static void bad_device_comms(int rank, int size)
     EXPECT_EQ(ncclDevCommCreate(me.comm, NULL, &comm), ncclInvalidArgument);
     EXPECT_EQ(ncclDevCommCreate(me.comm, &good, NULL), ncclInvalidArgument);
     works(&me);
-    leave(&me);
+    member_leave(&me);
 }
 
 // Buffers do not overlap, handles are right for every rank, the list may go after the call.
 static void resources(int rank, int size)
 {
-    struct rank me;
+    struct member me;
     if (!join(&me, rank, size)) {
         return;
     }
@@ -203,11 +182,11 @@ static void resources(int rank, int size)
     EXPECT_EQ(comm.lsaBarrier.nBarriers, 7);
     EXPECT(comm.abortFlag != NULL);
     EXPECT_OK(ncclDevCommDestroy(me.comm, &comm));
-    leave(&me);
+    member_leave(&me);
 }
 
 // Descriptors of this process. Ranks count one after the other: counting takes one itself.
-static int open_descriptors(const struct rank *me)
+static int open_descriptors(const struct member *me)
 {
     int count = 0;
     for (int r = 0; r < me->size; r++) {
@@ -230,7 +209,7 @@ static int open_descriptors(const struct rank *me)
 // Windows and device communicators come and go; descriptors stay as many.
 static void leaks(int rank, int size)
 {
-    struct rank me;
+    struct member me;
     if (!join(&me, rank, size)) {
         return;
     }
@@ -254,14 +233,14 @@ static void leaks(int rank, int size)
     // What is left when the communicator goes, goes with it.
     ncclWindow_t window;
     EXPECT_OK(ncclCommWindowRegister(me.comm, me.memory, BYTES, &window, 0));
-    leave(&me);
+    member_leave(&me);
 }
 
 // More windows than fit one chunk of the table that kernels search; groups of registrations.
 static void many(int rank, int size)
 {
     enum { COUNT = 70 };
-    struct rank me;
+    struct member me;
     if (!join(&me, rank, size)) {
         return;
     }
@@ -279,14 +258,14 @@ static void many(int rank, int size)
     for (int i = 0; i < COUNT; i++) {
         EXPECT_OK(ncclCommWindowDeregister(me.comm, window[(i * 37) % COUNT]));
     }
-    leave(&me);
+    member_leave(&me);
 }
 
 // One process has `spare` descriptors left: an error on all ranks that names it, or success on all;
 // never a hang. A failure may cost the communicator.
 static void few_descriptors(int rank, int size, int spare)
 {
-    struct rank me;
+    struct member me;
     if (!join(&me, rank, size)) {
         return;
     }
