@@ -201,7 +201,8 @@ typedef struct ncclParamHandle *ncclParamHandle_t;
 TUTTI_DECLARE(ncclResult_t, GetVersion, (int *version));
 // A fixed text for a code, also for unknown ones.
 TUTTI_DECLARE(const char *, GetErrorString, (ncclResult_t result));
-// The text of the last failure in this process; comm is not looked at. "" before the first.
+// The text of this thread's last failure; where it met none, of the last one in this process, ""
+// before the first. comm is not looked at. ncclCommGetAsyncError sets it for what failed later.
 TUTTI_DECLARE(const char *, GetLastError, (ncclComm_t comm));
 
 // ---- Memory -------------------------------------------------------------------------------------

@@ -346,6 +346,9 @@ void tt_restore_error(const char *text)
 
 const char *tt_last_error(void)
 {
+    if (thread_error[0] != 0) {
+        return thread_error;
+    }
     pthread_mutex_lock(&mutex);
     memcpy(last_error_copy, last_error, sizeof last_error_copy);
     pthread_mutex_unlock(&mutex);

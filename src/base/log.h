@@ -63,10 +63,11 @@ const char *tt_cuda_detail(void);
     } while (0)
 #define TRY_CUDA(call) TRY(tt_cuda((int)(call), #call))
 
+// The text of this thread's last failure; the process's last where this thread met none.
 const char *tt_last_error(void);
 // The text of this thread's own last failure ("" before the first), and a way to make a text the
-// process's last error again: where several threads fail together, the first one's text is what a
-// user should read.
+// last one again: where several threads fail together, the first one's text is what a user should
+// read.
 const char *tt_thread_error(void);
 void tt_restore_error(const char *text);
 

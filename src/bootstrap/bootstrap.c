@@ -384,7 +384,10 @@ ncclResult_t tt_bootstrap_look(struct tt_bootstrap *b)
     if (atomic_exchange(&b->in_use, 1) != 0) {
         return ncclSuccess; // a call is in progress, and tells itself
     }
-    ncclResult_t result = b->broken != ncclSuccess ? b->broken : take_what_came(b);
+    ncclResult_t result = ncclSuccess;
+    if (!b->has_reported) {
+        result = b->broken != ncclSuccess ? b->broken : take_what_came(b);
+    }
     release(b);
     return result;
 }
@@ -410,11 +413,17 @@ ncclResult_t tt_bootstrap_barrier(struct tt_bootstrap *bootstrap)
     return tt_bootstrap_allgather(bootstrap, &nothing, 0);
 }
 
+static void report(struct tt_bootstrap *b, const char *text)
+{
+    b->has_reported = true;
+    send_last(b, TT_FRAME_FAILED, text);
+    release(b);
+}
+
 void tt_bootstrap_report_failure(struct tt_bootstrap *b, const char *text)
 {
     if (b != NULL && acquire(b, NULL)) {
-        send_last(b, TT_FRAME_FAILED, text);
-        release(b);
+        report(b, text);
     }
 }
 
@@ -423,8 +432,7 @@ bool tt_bootstrap_try_reporting(struct tt_bootstrap *b, const char *text)
     if (atomic_exchange(&b->in_use, 1) != 0) {
         return false;
     }
-    send_last(b, TT_FRAME_FAILED, text);
-    release(b);
+    report(b, text);
     return true;
 }
 
