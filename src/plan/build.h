@@ -24,7 +24,8 @@ void tt_build_wait(struct tt_builder *builder, int peer, int channel, uint32_t n
 // Room for `count` places to be filled and given to a step, valid until the next call; NULL without
 // memory.
 struct tt_place *tt_build_list(struct tt_builder *builder, int count);
-// Bytes of scratch on each rank, the largest that was asked for; multiples of 64.
+// Bytes of scratch on each rank, the largest that was asked for; multiples of 64. Every rank's plan
+// must ask for the same.
 void tt_build_scratch(struct tt_builder *builder, size_t bytes);
 
 // Makes rank's plan of the problem by the algorithm; NULL: no memory. Freed by tt_plan_free.

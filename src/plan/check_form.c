@@ -140,6 +140,14 @@ static bool check_plan(struct tt_check *check, int rank)
             return false;
         }
     }
+    // Each rank finds the others' scratch by the size that its own plan asks for.
+    if (plan->scratch != check->plans[0]->scratch) {
+        tt_check_note(check, TT_PLAN_BOUNDS,
+                      "rank %d's plan needs %zu bytes of scratch on each rank, rank 0's %zu: all "
+                      "must need the same",
+                      rank, plan->scratch, check->plans[0]->scratch);
+        return false;
+    }
     return true;
 }
 

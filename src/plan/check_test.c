@@ -160,6 +160,13 @@ static void past_scratch(const struct tt_problem *problem, int rank, struct tt_b
     }
 }
 
+// Right in all else: rank 1 alone asks for a scratch that it does not use.
+static void other_scratch(const struct tt_problem *problem, int rank, struct tt_builder *builder)
+{
+    tt_build_scratch(builder, rank == 1 ? 128 : 64);
+    slices(problem, rank, builder);
+}
+
 static void no_rank(const struct tt_problem *problem, int rank, struct tt_builder *builder)
 {
     struct tt_place out = recv(N, 0);
@@ -219,6 +226,8 @@ static void bounds(void)
         WORDS("rank 1, lane 1, step 0 (copy)", "bytes 40 to 52 of rank 1's receive", "48"));
     expect_fault(&all_reduce, past_scratch, TT_PLAN_BOUNDS,
                  WORDS("rank 0, lane 0, step 0 (copy)", "rank 2's scratch"));
+    expect_fault(&all_reduce, other_scratch, TT_PLAN_BOUNDS,
+                 WORDS("rank 1's plan needs 128 bytes", "rank 0's 64", "must need the same"));
     expect_fault(&all_reduce, no_rank, TT_PLAN_BOUNDS, WORDS("rank 2, lane 0, step 0", "no rank"));
     expect_fault(&all_reduce, not_aligned, TT_PLAN_BOUNDS, WORDS("multiple"));
     expect_fault(&broadcast, no_send_buffer, TT_PLAN_BOUNDS,

@@ -104,7 +104,7 @@ struct tt_lane {
 struct tt_plan {
     const struct tt_algorithm *algorithm;
     int rank, nranks;
-    size_t scratch; // bytes of scratch that each rank needs
+    size_t scratch; // bytes of scratch that each rank needs, the same in all ranks' plans
     int lanes;
     uint32_t steps, places;
     const struct tt_lane *lane;
