@@ -6,49 +6,129 @@
 
 #include <stdio.h>
 
-enum { RANKS = 4, ODD = 2, BYTES = 4 << 20, MOST_S = 1 };
+enum { RANKS = 4, BYTES = 4 << 20, MOST_S = 1 };
 
 struct mismatch {
     const char *name;
-    struct form usual, odd;            // what rank ODD calls
-    const char *usual_text, *odd_text; // what a message must contain
-    int before;                        // operations that fit come first
+    struct form usual, odd;            // what most ranks call, and what one calls
+    const char *usual_text, *odd_text; // how a message must name them
+    int odd_rank;
+    int before; // operations that fit come first
 };
 
 #define COMMON .type = ncclFloat32, .count = 2560
 
 static const struct mismatch mismatches[] = {
-    {"count", {COMMON}, {.type = ncclFloat32, .count = 5120}, "count 2560", "count 5120", 0},
+    {"count",
+     {COMMON},
+     {.type = ncclFloat32, .count = 5120},
+     "AllReduce(count 2560, float32, sum)",
+     "AllReduce(count 5120, float32, sum)",
+     0,
+     0},
     {"large count",
      {.type = ncclFloat32, .count = 512000},
      {.type = ncclFloat32, .count = 256000},
-     "count 512000",
-     "count 256000",
+     "AllReduce(count 512000, float32, sum)",
+     "AllReduce(count 256000, float32, sum)",
+     2,
      3},
-    {"type", {COMMON}, {.type = ncclInt32, .count = 2560}, "float32", "int32", 1},
-    {"operator", {COMMON}, {COMMON, .op = ncclMax}, "sum", "max", 0},
+    {"type",
+     {COMMON},
+     {.type = ncclInt32, .count = 2560},
+     "AllReduce(count 2560, float32, sum)",
+     "AllReduce(count 2560, int32, sum)",
+     1,
+     1},
+    {"type of the same size",
+     {.type = ncclFloat16, .count = 3, .function = ALL_GATHER},
+     {.type = ncclBfloat16, .count = 3, .function = ALL_GATHER},
+     "AllGather(count 3, float16)",
+     "AllGather(count 3, bfloat16)",
+     3,
+     0},
+    {"operator",
+     {COMMON},
+     {COMMON, .op = ncclMax},
+     "AllReduce(count 2560, float32, sum)",
+     "AllReduce(count 2560, float32, max)",
+     2,
+     0},
+    {"operator of a reduction to one",
+     {COMMON, .function = REDUCE, .op = ncclAvg},
+     {COMMON, .function = REDUCE, .op = ncclProd},
+     "Reduce(count 2560, float32, avg, root 0)",
+     "Reduce(count 2560, float32, prod, root 0)",
+     0,
+     0},
     {"root",
      {COMMON, .function = BROADCAST},
      {COMMON, .function = BROADCAST, .root = 1},
-     "root 0",
-     "root 1",
+     "Broadcast(count 2560, float32, root 0)",
+     "Broadcast(count 2560, float32, root 1)",
+     2,
      0},
-    {"function", {COMMON}, {COMMON, .function = BROADCAST}, "AllReduce", "Broadcast", 17},
+    {"root of a gather",
+     {COMMON, .function = GATHER, .root = 3},
+     {COMMON, .function = GATHER},
+     "Gather(count 2560, float32, root 3)",
+     "Gather(count 2560, float32, root 0)",
+     3,
+     2},
+    {"root of a scatter",
+     {COMMON, .function = SCATTER, .root = 1},
+     {COMMON, .function = SCATTER, .root = 2},
+     "Scatter(count 2560, float32, root 1)",
+     "Scatter(count 2560, float32, root 2)",
+     0,
+     0},
+    {"function",
+     {COMMON},
+     {COMMON, .function = BROADCAST},
+     "AllReduce(count 2560, float32, sum)",
+     "Broadcast(count 2560, float32, root 0)",
+     3,
+     17},
     {"reduce or gather",
      {COMMON, .function = REDUCE_SCATTER},
      {COMMON, .function = ALL_GATHER},
-     "ReduceScatter",
-     "AllGather",
+     "ReduceScatter(count 2560, float32, sum)",
+     "AllGather(count 2560, float32)",
+     1,
+     0},
+    {"gather or scatter",
+     {COMMON, .function = GATHER},
+     {COMMON, .function = SCATTER},
+     "Gather(count 2560, float32, root 0)",
+     "Scatter(count 2560, float32, root 0)",
+     2,
+     0},
+    {"everybody's gather or one's",
+     {COMMON, .function = ALL_TO_ALL},
+     {COMMON, .function = ALL_GATHER},
+     "AlltoAll(count 2560, float32)",
+     "AllGather(count 2560, float32)",
+     2,
      0},
     {"one element",
      {.type = ncclFloat32, .count = 1},
      {.type = ncclFloat32, .count = 2},
-     "count 1",
-     "count 2",
+     "AllReduce(count 1, float32, sum)",
+     "AllReduce(count 2, float32, sum)",
+     1,
      40},
+    {"small or large",
+     {.type = ncclInt8, .count = 8},
+     {.type = ncclInt8, .count = 1000000},
+     "AllReduce(count 8, int8, sum)",
+     "AllReduce(count 1000000, int8, sum)",
+     2,
+     1},
 };
 
 enum { MISMATCHES = sizeof mismatches / sizeof mismatches[0] };
+
+enum { ODD = 2 }; // where only one is tried
 
 static const struct mismatch *this_mismatch(void)
 {
@@ -71,12 +151,20 @@ static void has_failed(struct member *m, double start, const char *a, const char
     EXPECT_CONTAINS(ncclGetLastError(m->comm), b);
 }
 
+static void give_up(struct member *m, struct area *area)
+{
+    ranks_barrier();
+    EXPECT_OK(ncclCommAbort(m->comm));
+    m->comm = NULL;
+    leave_with_area(m, area);
+}
+
 static void differ(int rank, int size)
 {
     const struct mismatch *this = this_mismatch();
     struct member m;
     struct area area;
-    char number[32], odd[32];
+    char usual[160], odd[160];
     if (!join_with_area(&m, &area, rank, size, BYTES)) {
         return;
     }
@@ -85,20 +173,26 @@ static void differ(int rank, int size)
         check_form(&m, &area, &good);
     }
     char *recv = area.memory + BYTES / 2;
+    bool is_odd = rank == this->odd_rank;
+    EXPECT_CUDA(cudaMemset(area.memory, 0x11, BYTES / 2));
+    EXPECT_CUDA(cudaMemset(recv, 0x22, BYTES / 2));
     ranks_barrier();
     double start = now_s();
-    EXPECT_OK(call_form(rank == ODD ? &this->odd : &this->usual, area.memory, recv, &m));
-    has_failed(&m, start, this->usual_text, this->odd_text);
-    (void)snprintf(number, sizeof number, "#%d", this->before + 1);
-    (void)snprintf(odd, sizeof odd, "rank %d", ODD);
-    EXPECT_CONTAINS(ncclGetLastError(m.comm), number);
-    EXPECT_CONTAINS(ncclGetLastError(m.comm), odd);
-    // No further operation is taken.
+    EXPECT_OK(call_form(is_odd ? &this->odd : &this->usual, area.memory, recv, &m));
+    // The same on every rank: what most called, in the words of the first of them, and the odd one.
+    (void)snprintf(usual, sizeof usual, "rank %d: %s #%d on ", this->odd_rank == 0 ? 1 : 0,
+                   this->usual_text, this->before + 1);
+    (void)snprintf(odd, sizeof odd, ", as 3 of 4 ranks, but rank %d called %s: ", this->odd_rank,
+                   this->odd_text);
+    has_failed(&m, start, usual, odd);
+    // Nothing was moved, and no further operation is taken.
+    unsigned char seen[256];
+    EXPECT_CUDA(cudaMemcpy(seen, recv, sizeof seen, cudaMemcpyDefault));
+    for (size_t i = 0; i < sizeof seen; i++) {
+        EXPECT_EQ(seen[i], 0x22);
+    }
     EXPECT_EQ(call_form(&good, area.memory, recv, &m), ncclInvalidUsage);
-    ranks_barrier();
-    EXPECT_OK(ncclCommAbort(m.comm));
-    m.comm = NULL;
-    leave_with_area(&m, &area);
+    give_up(&m, &area);
 }
 
 static void calls_that_differ(void)
@@ -130,11 +224,10 @@ static void swap(int rank, int size)
     EXPECT_OK(call_form(&form[rank == ODD], area.memory, area.memory + BYTES / 2, &m));
     // The second may be refused already.
     (void)call_form(&form[rank != ODD], area.memory, area.memory + BYTES / 2, &m);
-    has_failed(&m, start, "AllGather", "Broadcast");
-    ranks_barrier();
-    EXPECT_OK(ncclCommAbort(m.comm));
-    m.comm = NULL;
-    leave_with_area(&m, &area);
+    has_failed(&m, start, "rank 0: AllGather(count 2560, float32) #1 on ",
+               ", as 3 of 4 ranks, but rank 2 called Broadcast(count 2560, float32, root 0): all "
+               "ranks must make the same calls in the same order");
+    give_up(&m, &area);
 }
 
 static void order_that_differs(void)
@@ -202,11 +295,9 @@ static void by_hand(int rank, int size)
         }
         EXPECT_OK(ncclGroupEnd());
     }
-    has_failed(&m, start, "AlltoAll", "Send");
-    ranks_barrier();
-    EXPECT_OK(ncclCommAbort(m.comm));
-    m.comm = NULL;
-    leave_with_area(&m, &area);
+    has_failed(&m, start, "rank 0 in AlltoAll(count 4, int8)",
+               "a collective is not matched by sends and receives");
+    give_up(&m, &area);
 }
 
 static void all_to_all_by_hand(void)

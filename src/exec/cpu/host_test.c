@@ -142,8 +142,9 @@ static void disagreement(void)
     EXPECT_EQ(tt_host_meet(team.host[1]), TT_FAILED);
     for (int rank = 0; rank < 3; rank++) {
         EXPECT_EQ(atomic_load(&team.errors[rank]), ncclInvalidUsage);
-        EXPECT_CONTAINS(team.told[rank], "rank 2: AllReduce(count 4, float32, sum) #1 on test, but "
-                                         "rank 1 called AllReduce(count 5, float32, sum)");
+        EXPECT_CONTAINS(team.told[rank], // whoever found it
+                        "rank 0: AllReduce(count 4, float32, sum) #1 on test, as 2 of 3 ranks, but "
+                        "rank 1 called AllReduce(count 5, float32, sum)");
         EXPECT_EQ(tt_host_begin(team.host[rank], tt_host_call(team.host[rank])), TT_FAILED);
     }
     free_team(&team);

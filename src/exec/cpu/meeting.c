@@ -165,41 +165,91 @@ void tt_host_enter(struct tt_host *host, const struct tt_entry *entry, uint64_t 
     memcpy(mine->payload, entry->payload, sizeof mine->payload);
     own->call = entry->call;
     // R1: what this rank wrote before (its input, its entry) is visible to who reads the word.
-    atomic_store_explicit(&mine->word, word_of(sequence, signature), memory_order_release);
+    host->word = word_of(sequence, signature);
+    atomic_store_explicit(&mine->word, host->word, memory_order_release);
     atomic_store_explicit(&own->entered, sequence, memory_order_release);
     tt_record_entered(host->line, sequence);
 }
 
-// Another rank's call is not this one's.
-static void disagree(struct tt_host *host, int rank)
+static uint64_t entered_word(const struct tt_host *host, int rank)
 {
-    const struct tt_entry *mine = tt_host_entry(host, host->rank),
-                          *theirs = tt_host_entry(host, rank);
-    char own[200], other[200];
-    describe_own(host, own, sizeof own);
-    tt_call_describe(&theirs->call, other, sizeof other);
-    if (mine->call.function == TT_FUSED_RMSNORM && theirs->call.function == TT_FUSED_RMSNORM &&
-        tt_rmsnorm_difference(mine, theirs, other, sizeof other)) {
-        (void)tt_host_fail(host, ncclInvalidUsage, "rank %d: %s: the call of rank %d differs: %s",
-                           host->rank, own, rank, other);
+    return atomic_load_explicit(&tt_host_entry(host, rank)->word, memory_order_relaxed);
+}
+
+// How many ranks called what `rank` did.
+static int count_alike(const struct tt_host *host, int rank)
+{
+    uint64_t word = entered_word(host, rank);
+    int count = 0;
+    for (int r = 0; r < host->nranks; r++) {
+        count += entered_word(host, r) == word;
+    }
+    return count;
+}
+
+// The first rank that called what most did.
+static int find_usual(const struct tt_host *host)
+{
+    int usual = 0, most = 0;
+    for (int rank = 0; rank < host->nranks && 2 * most <= host->nranks; rank++) {
+        int count = count_alike(host, rank);
+        usual = count > most ? rank : usual;
+        most = count > most ? count : most;
+    }
+    return usual;
+}
+
+// The calls are not one. The text is the same whichever rank finds it: what most called, and the
+// first rank that called something else.
+static void disagree(struct tt_host *host)
+{
+    int usual = find_usual(host), odd = 0;
+    while (odd + 1 < host->nranks && entered_word(host, odd) == entered_word(host, usual)) {
+        odd++;
+    }
+    const struct tt_entry *most = tt_host_entry(host, usual), *other = tt_host_entry(host, odd);
+    char call[120], what[200], alike[48] = "";
+    tt_call_describe(&most->call, call, sizeof call);
+    int count = count_alike(host, usual);
+    if (count > 1) {
+        (void)snprintf(alike, sizeof alike, ", as %d of %d ranks", count, host->nranks);
+    }
+    const char *name = host->team.comm_name == NULL ? "?" : host->team.comm_name;
+    if (most->call.function == TT_FUSED_RMSNORM && other->call.function == TT_FUSED_RMSNORM &&
+        tt_rmsnorm_difference(most, other, what, sizeof what)) {
+        (void)tt_host_fail(host, ncclInvalidUsage,
+                           "rank %d: %s #%" PRIu64 " on %s%s: the call of rank %d differs: %s",
+                           usual, call, host->sequence, name, alike, odd, what);
         return;
     }
+    tt_call_describe(&other->call, what, sizeof what);
     (void)tt_host_fail(host, ncclInvalidUsage,
-                       "rank %d: %s, but rank %d called %s: all ranks must make the same calls "
+                       "rank %d: %s #%" PRIu64
+                       " on %s%s, but rank %d called %s: all ranks must make the same calls "
                        "in the same order",
-                       host->rank, own, rank, other);
+                       usual, call, host->sequence, name, alike, odd, what);
 }
 
 // All have entered: whether they mean the same.
 static bool agree(struct tt_host *host)
 {
-    uint64_t mine =
-        atomic_load_explicit(&tt_host_entry(host, host->rank)->word, memory_order_relaxed);
+    uint64_t mine = entered_word(host, host->rank);
     for (int rank = 0; rank < host->nranks; rank++) {
-        uint64_t theirs =
-            atomic_load_explicit(&tt_host_entry(host, rank)->word, memory_order_relaxed);
-        if (theirs != mine) {
-            disagree(host, rank);
+        if (entered_word(host, rank) != mine) {
+            disagree(host);
+            return false;
+        }
+    }
+    return true;
+}
+
+// Whether all have entered and mean the same: one comparison a rank says both.
+static bool is_met(const struct tt_host *host)
+{
+    for (int rank = 0; rank < host->nranks; rank++) {
+        // A1
+        if (atomic_load_explicit(&tt_host_entry(host, rank)->word, memory_order_acquire) !=
+            host->word) {
             return false;
         }
     }
@@ -208,6 +258,9 @@ static bool agree(struct tt_host *host)
 
 enum tt_progress tt_host_meet(struct tt_host *host)
 {
+    if (host->late < 0 && is_met(host)) {
+        return TT_DONE;
+    }
     enum tt_progress progress = await_step(host, &enter_step, &host->met);
     if (progress == TT_DONE) {
         host->watch = (struct tt_watch){0};
