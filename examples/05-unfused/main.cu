@@ -315,7 +315,8 @@ static bool run_rank(const struct lesson_rank *self)
 
 int main(int argc, char **argv)
 {
-    struct lesson_options defaults = {4096, 1024, 256, 1e-6f, LESSON_FLOAT, 1, 0, false};
+    struct lesson_options defaults = {
+        4096, 1024, 256, 1e-6f, LESSON_FLOAT, 1, 0, LESSON_SHAPE | LESSON_TYPE | LESSON_EPS};
     return lesson_run(argc, argv, "Lesson 05: two collectives and a kernel, or one kernel",
                       &defaults, run_rank);
 }

@@ -190,6 +190,6 @@ static bool run_rank(const struct lesson_rank *self)
 
 int main(int argc, char **argv)
 {
-    struct lesson_options defaults = {RANKS, 1, 1, 0, LESSON_FLOAT, 1, RANKS, true};
+    struct lesson_options defaults = {RANKS, 1, 1, 0, LESSON_FLOAT, 1, RANKS, 0};
     return lesson_run(argc, argv, "Lesson 06: the six collectives", &defaults, run_rank);
 }

