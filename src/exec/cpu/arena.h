@@ -119,8 +119,8 @@ struct tt_arena {
     int nranks;
     char *base; // of the part that is always mapped
     size_t bytes;
-    char *signals, *pairs, *uneven; // in it
-    struct tt_arena_later *later;   // what is mapped when needed
+    char *own, *entries, *signals, *pairs, *uneven; // in it
+    struct tt_arena_later *later;                   // what is mapped when needed
 };
 
 // Makes the file of an arena for `nranks` ranks and its descriptor. Whoever makes it passes it on
@@ -133,9 +133,23 @@ void tt_arena_release(struct tt_arena *arena); // NULL: nothing
 
 // ---- Places in it -------------------------------------------------------------------------------
 
-struct tt_arena_header *tt_arena_header(const struct tt_arena *arena);
-struct tt_own *tt_arena_own(const struct tt_arena *arena, int rank);
-struct tt_entry *tt_arena_entry(const struct tt_arena *arena, int rank, uint64_t sequence);
+static inline struct tt_arena_header *tt_arena_header(const struct tt_arena *arena)
+{
+    return (struct tt_arena_header *)(void *)arena->base;
+}
+
+static inline struct tt_own *tt_arena_own(const struct tt_arena *arena, int rank)
+{
+    return (struct tt_own *)(void *)arena->own + rank;
+}
+
+static inline struct tt_entry *tt_arena_entry(const struct tt_arena *arena, int rank,
+                                              uint64_t sequence)
+{
+    return (struct tt_entry *)(void *)arena->entries + (size_t)rank * TT_ARENA_SLOTS +
+           sequence % TT_ARENA_SLOTS;
+}
+
 // A counter written by rank `writer` for rank `reader`: see tt_host_signal.
 _Atomic uint64_t *tt_arena_signal(const struct tt_arena *arena, int reader, int writer,
                                   int channel);

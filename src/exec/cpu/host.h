@@ -38,6 +38,7 @@ struct tt_host {
     uint64_t limit_ns;       // after which a wait is an error; 0: never
     int lanes;               // that a rank can use; equal on all ranks; 0: not known yet
     bool is_one_process;     // all ranks are; known with `lanes`
+    bool checks;             // calls are compared (TUTTI_CHECK_CALLS); equal on all ranks
     struct tt_host *next;    // circle.c's
     _Atomic uint64_t queued; // the turn that `behind` in the arena is of
     _Atomic int references;
@@ -61,6 +62,7 @@ struct tt_host {
     // Of whoever has the turn.
     struct tt_record_line *line; // the running operation's in it
     uint64_t sequence;           // the last operation that was entered
+    uint64_t word;               // what this rank's entry into it says (arena.h)
     int met, gone;               // ranks that were seen to enter it, to leave it: all below these
     int late;                    // the rank that this one waited for last to enter it; -1: for none
     struct tt_watch watch;
@@ -102,7 +104,8 @@ uint64_t tt_host_keep(struct tt_host *host);
 
 // ---- Operations of the team, for whoever has the turn -------------------------------------------
 
-// Enters the next operation. entry: everything but the word; signature: 40 bits are compared.
+// Enters the next operation. entry: everything but the word; signature: 40 bits are compared; 0,
+// on all ranks, where calls are not (tt_host.checks).
 void tt_host_enter(struct tt_host *host, const struct tt_entry *entry, uint64_t signature);
 // Whether all have entered and mean the same. Where not, the communicator fails on all ranks with a
 // text that names both calls.
