@@ -17,20 +17,38 @@ static size_t live_count, live_capacity;
 // The last communicators freed: their addresses are not given out again while they lie here.
 static struct ncclComm *graves[GRAVES];
 static size_t next_grave;
-// The process that made them; 0: none were made. In a child made by fork() it is another's number.
-static _Atomic pid_t owner;
+// Grows whenever a handle is about to be taken out: what a thread knows of handles (below) is then
+// looked up anew.
+static _Atomic uint64_t removals = 1;
+static _Atomic pid_t owner; // the process that made them; 0: none were made
+// This is a child made by fork(), and they are its parent's. Written there before it has a second
+// thread: to ask for the process's number would be a system call at every call.
+static _Atomic bool is_inherited;
 
-static bool is_inherited(void)
+static bool was_inherited(void)
 {
-    pid_t made = atomic_load(&owner);
-    return made != 0 && made != getpid();
+    return atomic_load_explicit(&is_inherited, memory_order_relaxed);
+}
+
+static void note_fork(void)
+{
+    atomic_store_explicit(&is_inherited, atomic_load(&owner) != 0, memory_order_relaxed);
+    atomic_fetch_add(&removals, 1);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, note_fork);
 }
 
 ncclResult_t tt_handle_add(struct ncclComm *comm)
 {
-    if (is_inherited()) { // the parent's communicators and locks mean nothing here
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, watch_forks);
+    if (was_inherited()) { // the parent's communicators and locks mean nothing here
         pthread_mutex_init(&mutex, NULL);
         live_count = 0;
+        atomic_store_explicit(&is_inherited, false, memory_order_relaxed);
     }
     atomic_store(&owner, getpid());
     pthread_mutex_lock(&mutex);
@@ -61,21 +79,49 @@ static size_t place_of(const struct ncclComm *comm)
 
 // ---- Entering -----------------------------------------------------------------------------------
 
-bool tt_handle_enter(struct ncclComm *comm, const char *call)
+// The handle that this thread found alive last, and `removals` at that time.
+static _Thread_local struct {
+    const struct ncclComm *comm;
+    uint64_t removals;
+} known;
+
+// Enters without the mutex, where nothing was taken out since this thread found the handle alive.
+// Counting and looking again are in one order with bumping and waiting for the count (all
+// sequentially consistent): either this thread sees the removal, or that sees this thread. The
+// memory of a communicator that is gone lies in a grave meanwhile.
+static bool enter_known(struct ncclComm *comm)
 {
-    if (is_inherited()) {
+    if (known.comm != comm || known.removals != atomic_load(&removals)) {
         return false;
     }
+    atomic_fetch_add(&comm->users, 1);
+    if (known.removals == atomic_load(&removals)) {
+        return true;
+    }
+    atomic_fetch_sub(&comm->users, 1);
+    return false;
+}
+
+static bool enter_listed(struct ncclComm *comm)
+{
     pthread_mutex_lock(&mutex);
     bool is_live = place_of(comm) < live_count;
     if (is_live) {
         atomic_fetch_add(&comm->users, 1);
+        known.comm = comm;
+        known.removals = atomic_load(&removals);
     }
     pthread_mutex_unlock(&mutex);
-    if (is_live) {
-        tt_call_begin(call, comm->rank);
-    }
     return is_live;
+}
+
+bool tt_handle_enter(struct ncclComm *comm, const char *call)
+{
+    if (was_inherited() || !(enter_known(comm) || enter_listed(comm))) {
+        return false;
+    }
+    tt_call_begin(call, comm->rank);
+    return true;
 }
 
 struct ncclComm *tt_handle_enter_nth(size_t n)
@@ -95,7 +141,7 @@ ncclResult_t tt_comm_enter_any(struct ncclComm *comm, const char *call)
     if (comm == NULL) {
         return tt_fail(ncclInvalidArgument, "%s: comm is NULL, must be a communicator", call);
     }
-    if (is_inherited()) {
+    if (was_inherited()) {
         return tt_fail(
             ncclInvalidUsage,
             "%s: comm %p belongs to process %d, this is process %d, its child by fork(): "
@@ -170,6 +216,12 @@ void tt_handle_raise_abort(struct ncclComm *comm)
     pthread_mutex_unlock(&mutex);
 }
 
+// Before it is seen whether calls are inside. With the mutex held.
+static void announce_removal(void)
+{
+    atomic_fetch_add(&removals, 1);
+}
+
 static void take_out(size_t place)
 {
     live[place] = live[--live_count];
@@ -181,6 +233,7 @@ bool tt_handle_remove(struct ncclComm *comm)
     size_t i = place_of(comm);
     bool found = i < live_count;
     if (found) {
+        announce_removal();
         take_out(i);
     }
     pthread_mutex_unlock(&mutex);
@@ -193,6 +246,7 @@ enum tt_handle_use tt_handle_remove_idle(struct ncclComm *comm)
     enum tt_handle_use use = TT_HANDLE_GONE;
     size_t i = place_of(comm);
     if (i < live_count) {
+        announce_removal();
         use = atomic_load(&comm->state) == TT_COMM_INIT ? TT_HANDLE_IN_INIT
               : atomic_load(&comm->users) > 0           ? TT_HANDLE_IN_CALL
                                                         : TT_HANDLE_IDLE;
