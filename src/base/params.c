@@ -5,73 +5,90 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct row {
-    const char *name;
-    bool is_text;
-    long standard, least, most; // integers only
-    const char *help;
-};
-
-static const struct row rows[TT_PARAM_COUNT] = {
-    [TT_PARAM_DEBUG] = {"NCCL_DEBUG", true, 0, 0, 0,
-                        "what is said: NONE, VERSION, WARN (errors), INFO, TRACE; unset: only what "
-                        "a user must know"},
-    [TT_PARAM_DEBUG_SUBSYS] =
-        {"NCCL_DEBUG_SUBSYS", true, 0, 0, 0,
-         "of which parts INFO is said: INIT, BOOTSTRAP, ENV, REG, NVLS, COLL, ALL, ^ means not"},
-    [TT_PARAM_DEBUG_FILE] = {"NCCL_DEBUG_FILE", true, 0, 0, 0,
-                             "file for messages instead of stdout; %h host, %p process id"},
-    [TT_PARAM_COMM_ID] =
-        {"NCCL_COMM_ID", true, 0, 0, 0,
-         "address:port where rank 0 listens; the secret then comes from TUTTI_SECRET"},
-    [TT_PARAM_COMM_BLOCKING] = {"NCCL_COMM_BLOCKING", false, -1, -1, 1,
-                                "overrides the configuration's `blocking`: 0 or 1"},
-    [TT_PARAM_SOCKET_IFNAME] = {"NCCL_SOCKET_IFNAME", true, 0, 0, 0,
-                                "network interface for the rendezvous: prefixes, = exact, ^ not"},
-    [TT_PARAM_HOSTID] = {"NCCL_HOSTID", true, 0, 0, 0,
-                         "names this process's host, to pretend several hosts"},
-    [TT_PARAM_ALGO] = {"NCCL_ALGO", true, 0, 0, 0,
-                       "algorithms that may be used: Ring,Tree or ^NVLS, also by function: "
-                       "Ring;allreduce:Direct"},
-    [TT_PARAM_NVLS_ENABLE] = {"NCCL_NVLS_ENABLE", false, 2, 0, 2,
-                              "multicast: 0 never, 1 or 2 where the devices have it"},
-    [TT_PARAM_WIN_ENABLE] = {"NCCL_WIN_ENABLE", false, 1, 0, 1, "symmetric windows: 0 off"},
-    [TT_PARAM_CUMEM_ENABLE] = {"NCCL_CUMEM_ENABLE", false, -2, -2, 1,
-                               "virtual memory management: 0 off"},
-    [TT_PARAM_LSA_TEAM_SIZE] = {"NCCL_LSA_TEAM_SIZE", false, 0, 0, INT_MAX,
-                                "ranks of an LSA team; 0: as many as every host allows"},
-    [TT_PARAM_VERSION_CHECK] = {"NCCL_ENABLE_VERSION_CHECK", false, 1, 0, 1,
-                                "refuse device programs compiled for a newer version: 0 off"},
-    [TT_PARAM_INIT_TIMEOUT] =
-        {"TUTTI_INIT_TIMEOUT", false, 600, 1, 1000000,
-         "seconds after which a rank that does not come, or a root that does not answer, is an "
-         "error"},
-    [TT_PARAM_TIMEOUT] = {"TUTTI_TIMEOUT", false, 0, 0, 1000000,
-                          "seconds after which a rank that does not come to an operation is an "
-                          "error; 0: never"},
-    [TT_PARAM_FAKE_HOSTS] =
-        {"TUTTI_FAKE_HOSTS", true, 0, 0, 0,
-         "splits the ranks into pretended hosts: 3,5 puts ranks 0-2 and 3-7 apart"},
-    [TT_PARAM_SECRET] = {"TUTTI_SECRET", true, 0, 0, 0,
-                         "shared secret where no unique id carries one"},
-    [TT_PARAM_INSECURE] = {"TUTTI_INSECURE", false, 0, 0, 1,
-                           "1 allows a rendezvous without a secret off loopback"},
-    [TT_PARAM_TRACE] = {"TUTTI_TRACE", true, 0, 0, 0,
-                        "file for a trace of all operations, for Perfetto; %h host, %p process id, "
-                        "%r rank"},
-    [TT_PARAM_TRACE_LIMIT] = {"TUTTI_TRACE_LIMIT", false, 100000, 100, 100000000,
-                              "operations of a communicator and rank that a trace keeps, the last"},
-    [TT_PARAM_SUMMARY] = {"TUTTI_SUMMARY", false, 0, 0, 1,
-                          "1: at exit, who came last and how long others waited, on stderr"},
-    [TT_PARAM_DUMP_SIGNAL] = {"TUTTI_DUMP_SIGNAL", true, 0, 0, 0,
-                              "signal that makes a process tell its state: USR2, or a number"},
-    [TT_PARAM_DUMP_FILE] = {"TUTTI_DUMP_FILE", true, 0, 0, 0,
-                            "file for such states instead of stderr; %h host, %p process id, %r "
-                            "rank"},
+static const struct tt_param_row rows[TT_PARAM_COUNT] = {
+    [TT_PARAM_DEBUG] = {"NCCL_DEBUG", true, 0, 0, 0, "`NONE`, `VERSION`, `WARN`, `INFO`, `TRACE`",
+                        NULL, "0.1",
+                        "what is said: `WARN`: errors; unset: only what a user must know"},
+    [TT_PARAM_DEBUG_SUBSYS] = {"NCCL_DEBUG_SUBSYS", true, 0, 0, 0,
+                               "`INIT`, `BOOTSTRAP`, `ENV`, `REG`, `ALLOC`, `NVLS`, `COLL`, `NET`, "
+                               "`DESTROY`, `ALL`, between commas",
+                               "`INIT,BOOTSTRAP,ENV`", "0.1",
+                               "the parts that INFO speaks of; `^` before them: all others"},
+    [TT_PARAM_DEBUG_FILE] = {"NCCL_DEBUG_FILE", true, 0, 0, 0, "a file", "stdout", "0.1",
+                             "where messages go; `%h` is the host, `%p` the process id"},
+    [TT_PARAM_COMM_ID] = {"NCCL_COMM_ID", true, 0, 0, 0, "`address:port`", NULL, "0.1",
+                          "where rank 0 listens; the secret then comes from `TUTTI_SECRET`"},
+    [TT_PARAM_COMM_BLOCKING] = {"NCCL_COMM_BLOCKING", false, -1, -1, 1, NULL, NULL, "0.1",
+                                "`0` or `1` overrides `blocking` in the configuration"},
+    [TT_PARAM_SOCKET_IFNAME] =
+        {"NCCL_SOCKET_IFNAME", true, 0, 0, 0, "prefixes of names, between commas", NULL, "0.1",
+         "network interfaces for the rendezvous; `=` before them: exactly these, `^`: not these"},
+    [TT_PARAM_HOSTID] = {"NCCL_HOSTID", true, 0, 0, 0, "any text", NULL, "0.1",
+                         "names this process's host, to pretend that there are several"},
+    [TT_PARAM_ALGO] =
+        {"NCCL_ALGO", true, 0, 0, 0,
+         "names between commas; `^` before them: all but these; by function as well: "
+         "`Ring;AllReduce:direct`",
+         "all", "0.1",
+         "algorithms that may be used: `NVLS`, `Ring`, `Tree`, `direct`, `staged`. What NCCL has "
+         "and tutti has not (`CollNetDirect`, `CollNetChain`, `NVLSTree`, `PAT`) may be named and "
+         "allows nothing. Functions: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce"},
+    [TT_PARAM_PROTO] = {"NCCL_PROTO", true, 0, 0, 0, "names between commas, as in `NCCL_ALGO`",
+                        "all", "0.1",
+                        "protocols that may be used: `LL`, `LL128`, `Simple`. There is one way to "
+                        "move bytes here, so that only a list that leaves none matters: the "
+                        "function is then refused"},
+    [TT_PARAM_NVLS_ENABLE] = {"NCCL_NVLS_ENABLE", false, 2, 0, 2, NULL, NULL, "0.1",
+                              "`0`: no multimem; `1` or `2`: where the devices have it"},
+    [TT_PARAM_WIN_ENABLE] = {"NCCL_WIN_ENABLE", false, 1, 0, 1, NULL, NULL, "0.1",
+                             "`0`: no symmetric windows"},
+    [TT_PARAM_CUMEM_ENABLE] = {"NCCL_CUMEM_ENABLE", false, -2, -2, 1, NULL, NULL, "0.1",
+                               "`0`: no virtual memory management, so no symmetric windows"},
+    [TT_PARAM_LSA_TEAM_SIZE] = {"NCCL_LSA_TEAM_SIZE", false, 0, 0, INT_MAX, "a number of ranks",
+                                NULL, "0.1",
+                                "ranks of an LSA team; `0`: as many as every host allows"},
+    [TT_PARAM_VERSION_CHECK] = {"NCCL_ENABLE_VERSION_CHECK", false, 1, 0, 1, NULL, NULL, "0.1",
+                                "`0`: accept device programs compiled for a newer version"},
+    [TT_PARAM_INIT_TIMEOUT] = {"TUTTI_INIT_TIMEOUT", false, 600, 1, 1000000, NULL, NULL, "0.1",
+                               "seconds after which a missing rank, or a root that does not "
+                               "answer, is an error (a connection alone waits at most 30)"},
+    [TT_PARAM_TIMEOUT] =
+        {"TUTTI_TIMEOUT", false, 0, 0, 1000000, NULL, NULL, "0.1",
+         "seconds after which a rank that does not come to an operation is an error on all ranks; "
+         "`0`: never (it is named on stderr after 10 s, and again each time the wait has doubled)"},
+    [TT_PARAM_CHECK_CALLS] =
+        {"TUTTI_CHECK_CALLS", false, 1, 0, 1, NULL, NULL, "0.1",
+         "`0`: ranks do not compare their calls, and different ones end in wrong results, hangs or "
+         "worse. A comparison costs some 30 instructions a collective (`./dev bench checks`)"},
+    [TT_PARAM_FAKE_HOSTS] = {"TUTTI_FAKE_HOSTS", true, 0, 0, 0, "numbers between commas", NULL,
+                             "0.1",
+                             "`4,4`: the first 4 ranks count as one host, the next 4 as another; "
+                             "ranks beyond the list are on one more. LSA teams have as many ranks "
+                             "as divide every host: with `3,5` that is 1"},
+    [TT_PARAM_SECRET] = {"TUTTI_SECRET", true, 0, 0, 0, "any text", NULL, "0.1",
+                         "the shared secret where no unique id carries one"},
+    [TT_PARAM_INSECURE] =
+        {"TUTTI_INSECURE", false, 0, 0, 1, NULL, NULL, "0.1",
+         "`1`: allow a rendezvous without a secret off the loopback, with a warning"},
+    [TT_PARAM_TRACE] = {"TUTTI_TRACE", true, 0, 0, 0, "a file", NULL, "0.1",
+                        "where a trace of all operations goes, which Perfetto shows; `%h` is the "
+                        "host, `%p` the process id, `%r` the rank: [tracing.md](tracing.md)"},
+    [TT_PARAM_TRACE_LIMIT] =
+        {"TUTTI_TRACE_LIMIT", false, 100000, 100, 100000000, NULL, NULL, "0.1",
+         "how many operations of a communicator and rank a trace keeps: the last ones"},
+    [TT_PARAM_SUMMARY] =
+        {"TUTTI_SUMMARY", false, 0, 0, 1, NULL, NULL, "0.1",
+         "`1`: at exit, which rank came last how often and how long others waited, on stderr"},
+    [TT_PARAM_DUMP_SIGNAL] =
+        {"TUTTI_DUMP_SIGNAL", true, 0, 0, 0, "`USR2`, or a number", "none", "0.1",
+         "signal that makes a process tell its state, as `tuttiDumpState` does"},
+    [TT_PARAM_DUMP_FILE] = {"TUTTI_DUMP_FILE", true, 0, 0, 0, "a file", "stderr", "0.1",
+                            "where such states go, and those of `tuttiDumpState` without a path; "
+                            "appended to; `%h`, `%p`, `%r` as above"},
 };
 
 // Filled once by read_all; constant afterwards.
@@ -79,7 +96,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static long integers[TT_PARAM_COUNT];
 static char *texts[TT_PARAM_COUNT];
 
-static long read_integer(const struct row *row, const char *text)
+static long read_integer(const struct tt_param_row *row, const char *text)
 {
     char *end;
     errno = 0;
@@ -120,6 +137,11 @@ const char *tt_param_text(enum tt_param param)
     return texts[param] == NULL ? "" : texts[param];
 }
 
+const struct tt_param_row *tt_param_row(enum tt_param param)
+{
+    return &rows[param];
+}
+
 const char *tt_param_name(enum tt_param param)
 {
     return rows[param].name;
@@ -129,15 +151,4 @@ const char *tt_param_as_set(enum tt_param param)
 {
     pthread_once(&once, read_all);
     return param == TT_PARAM_SECRET && texts[param] != NULL ? "(not shown)" : texts[param];
-}
-
-void tt_param_print(FILE *file)
-{
-    for (int i = 0; i < TT_PARAM_COUNT; i++) {
-        if (rows[i].is_text) {
-            (void)fprintf(file, "%-26s text     %s\n", rows[i].name, rows[i].help);
-        } else {
-            (void)fprintf(file, "%-26s %-8ld %s\n", rows[i].name, rows[i].standard, rows[i].help);
-        }
-    }
 }

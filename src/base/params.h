@@ -1,9 +1,10 @@
-// Every setting from the environment, one row each in params.c. Read once, at the first question.
+// Every setting from the environment, one row each in params.c, which docs/env.md is made from.
+// Read once, at the first question.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BASE_PARAMS_H
 #define TT_BASE_PARAMS_H
 
-#include <stdio.h>
+#include <stdbool.h>
 
 enum tt_param {
     TT_PARAM_DEBUG,         // NCCL_DEBUG
@@ -14,6 +15,7 @@ enum tt_param {
     TT_PARAM_SOCKET_IFNAME, // NCCL_SOCKET_IFNAME
     TT_PARAM_HOSTID,        // NCCL_HOSTID
     TT_PARAM_ALGO,          // NCCL_ALGO
+    TT_PARAM_PROTO,         // NCCL_PROTO
     TT_PARAM_NVLS_ENABLE,   // NCCL_NVLS_ENABLE
     TT_PARAM_WIN_ENABLE,    // NCCL_WIN_ENABLE
     TT_PARAM_CUMEM_ENABLE,  // NCCL_CUMEM_ENABLE
@@ -21,6 +23,7 @@ enum tt_param {
     TT_PARAM_VERSION_CHECK, // NCCL_ENABLE_VERSION_CHECK
     TT_PARAM_INIT_TIMEOUT,  // TUTTI_INIT_TIMEOUT
     TT_PARAM_TIMEOUT,       // TUTTI_TIMEOUT
+    TT_PARAM_CHECK_CALLS,   // TUTTI_CHECK_CALLS
     TT_PARAM_FAKE_HOSTS,    // TUTTI_FAKE_HOSTS
     TT_PARAM_SECRET,        // TUTTI_SECRET
     TT_PARAM_INSECURE,      // TUTTI_INSECURE
@@ -32,6 +35,18 @@ enum tt_param {
     TT_PARAM_COUNT
 };
 
+struct tt_param_row {
+    const char *name;
+    bool is_text;
+    long standard, least, most; // integers only
+    const char *values;         // that it may have; NULL: `least` to `most`
+    const char *unset;          // what holds where a text is not set; NULL: nothing
+    const char *since;          // version
+    const char *help;           // as in docs/env.md, Markdown
+};
+
+const struct tt_param_row *tt_param_row(enum tt_param param);
+
 // The value of an integer setting: as set, or its default. A text that is no number in the row's
 // range is refused with one line on stderr, and the default stands.
 long tt_param_int(enum tt_param param);
@@ -41,7 +56,5 @@ const char *tt_param_text(enum tt_param param);
 // secret's text is not shown.
 const char *tt_param_name(enum tt_param param);
 const char *tt_param_as_set(enum tt_param param);
-// Writes the table as text: name, default, unit or range, help. docs/env.md is made from it.
-void tt_param_print(FILE *file);
 
 #endif

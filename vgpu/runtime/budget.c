@@ -7,6 +7,7 @@
 // out-of-memory killer. With VGPU_OVERCOMMIT=1 only the device's size counts. SPDX-License-Identifier: Apache-2.0
 #include "backing.h"
 #include "error.h"
+#include "settings.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -114,7 +115,7 @@ static struct host_memory host_now(void)
 // VGPU_HOST_MEMORY: at most this many bytes (K, M, G) for one process; SIZE_MAX where not set.
 static size_t user_cap(void)
 {
-    const char *text = getenv("VGPU_HOST_MEMORY"); // NOLINT(concurrency-mt-unsafe)
+    const char *text = vgpu_setting(VGPU_SETTING_HOST_MEMORY);
     if (!text || !*text) {
         return SIZE_MAX;
     }
@@ -141,8 +142,7 @@ static bool overcommit; // constant after overcommit_once
 
 static void read_overcommit(void)
 {
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): once, under overcommit_once
-    overcommit = vgpu_switch("VGPU_OVERCOMMIT", getenv("VGPU_OVERCOMMIT"));
+    overcommit = vgpu_switch("VGPU_OVERCOMMIT", vgpu_setting(VGPU_SETTING_OVERCOMMIT));
 }
 
 // What the host can still give this process. Exact only if less than `wanted` is left: counting

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include "error.h"
+#include "settings.h"
 #include "vgpu/stats.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@ bool vgpu_checking;
 
 __attribute__((constructor)) static void read_setting(void)
 {
-    const char *value = getenv("VGPU_CHECK"); // NOLINT(concurrency-mt-unsafe): before any thread
+    const char *value = vgpu_setting(VGPU_SETTING_CHECK); // before any thread
     vgpu_checking = value && strcmp(value, "1") == 0;
     if (value && *value && strcmp(value, "0") != 0 && !vgpu_checking) {
         vgpu_say("VGPU_CHECK is \"%s\"; it may be 0 or 1. Nothing is checked", value);

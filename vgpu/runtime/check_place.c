@@ -8,6 +8,7 @@
 #include "check.h"
 #include "error.h"
 
+#include "settings.h"
 #include "vgpu/check.h"
 
 #include <dlfcn.h>
@@ -108,7 +109,7 @@ void vgpu_trace_here(struct vgpu_trace *trace, uintptr_t fault_pc)
 __attribute__((constructor)) static void load_unwinder(void)
 {
     void *frame[1];
-    if (vgpu_checking || getenv("VGPU_CHECK")) { // NOLINT(concurrency-mt-unsafe)
+    if (vgpu_checking || vgpu_setting(VGPU_SETTING_CHECK)) {
         (void)backtrace(frame, 1);
     }
 }

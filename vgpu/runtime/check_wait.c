@@ -12,6 +12,7 @@
 #include "error.h"
 #include "pool.h"
 
+#include "settings.h"
 #include "vgpu/check.h"
 
 #include <pthread.h>
@@ -39,7 +40,7 @@ static uint64_t warn_ns = WARN_SECONDS * UINT64_C(1000000000); // constant once 
 
 void vgpu_check_read_seconds(void)
 {
-    const char *text = getenv("VGPU_CHECK_SECONDS"); // NOLINT(concurrency-mt-unsafe)
+    const char *text = vgpu_setting(VGPU_SETTING_CHECK_SECONDS);
     char *end = NULL;
     if (!text || !*text) {
         return;

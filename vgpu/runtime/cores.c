@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "pool.h"
+#include "settings.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -31,7 +32,7 @@ static long read_quota(void)
 
 int vgpu_usable_cores(void)
 {
-    const char *setting = getenv("VGPU_WORKERS"); // NOLINT(concurrency-mt-unsafe): read once
+    const char *setting = vgpu_setting(VGPU_SETTING_WORKERS); // read once
     if (setting && *setting) {
         char *end;
         long wanted = strtol(setting, &end, 10);

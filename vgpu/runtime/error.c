@@ -7,6 +7,7 @@
 
 #include "cuda_runtime_api.h"
 #include "device.h"
+#include "settings.h"
 #include "thread_memory.h"
 #include "vgpu/native.h"
 
@@ -30,8 +31,7 @@ static bool log_failures; // constant after log_once
 
 static void read_log_setting(void)
 {
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): once, under log_once
-    log_failures = vgpu_switch("VGPU_LOG", getenv("VGPU_LOG"));
+    log_failures = vgpu_switch("VGPU_LOG", vgpu_setting(VGPU_SETTING_LOG));
 }
 
 static void write_line(const char *format, va_list arguments)

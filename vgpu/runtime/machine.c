@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine.h"
 
+#include "settings.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
@@ -269,7 +271,7 @@ static char *read_file(struct vgpu_machine *machine, const char *path, size_t *l
 
 static void choose_machine(void)
 {
-    const char *name = getenv("VGPU_MACHINE"); // NOLINT(concurrency-mt-unsafe)
+    const char *name = vgpu_setting(VGPU_SETTING_MACHINE);
     if (!name || !*name) {
         name = "dgx-h100";
     }
@@ -293,7 +295,7 @@ static void choose_machine(void)
         chosen.device_count = 0;
         (void)fprintf(stderr, "vgpu: %s\n", chosen.error);
     }
-    vgpu_machine_filter(&chosen, getenv("CUDA_VISIBLE_DEVICES")); // NOLINT(concurrency-mt-unsafe)
+    vgpu_machine_filter(&chosen, vgpu_setting(VGPU_SETTING_VISIBLE_DEVICES));
 }
 
 const struct vgpu_machine *vgpu_machine(void)

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "counts.h"
 #include "error.h"
+#include "settings.h"
 #include "statistics.h"
 
 #include <errno.h>
@@ -122,7 +123,7 @@ static void write_json(const struct vgpu_device_stats *stats, int count)
 
 __attribute__((constructor)) static void start_if_asked(void)
 {
-    const char *text = getenv("VGPU_STATS"); // NOLINT(concurrency-mt-unsafe)
+    const char *text = vgpu_setting(VGPU_SETTING_STATS);
     char path[PATH_MAX];
     if (!text || !*text || strcmp(text, "0") == 0) {
         return;
