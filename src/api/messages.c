@@ -3,7 +3,6 @@
 #include "comm/messages.h"
 #include "api/arguments.h"
 #include "api/function.h"
-#include "api/unavailable.h"
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/group.h"
@@ -75,31 +74,4 @@ TT_FUNCTION(ncclResult_t, Recv,
 {
     return submit(&(struct call){"ncclRecv", "recvbuff", TT_RECV, recvbuff, count, datatype, peer,
                                  comm, stream});
-}
-
-// ---- One-sided: arguments are checked; the rest is not part of this version ---------------------
-
-static ncclResult_t refuse(ncclComm_t comm, const struct tt_arguments *arguments)
-{
-    ncclResult_t result = tt_comm_enter(comm, arguments->call);
-    if (result == ncclSuccess) {
-        result = tt_check_arguments(comm, arguments);
-        tt_comm_leave(comm);
-    }
-    return tt_group_latch(result == ncclSuccess ? tt_unavailable(arguments->call) : result);
-}
-
-// NOLINTNEXTLINE(readability-function-size): NCCL's signature
-TT_FUNCTION(ncclResult_t, PutSignal,
-            (const void *localbuff, size_t count, ncclDataType_t datatype, int peer,
-             ncclWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags,
-             ncclComm_t comm, cudaStream_t stream))
-{
-    (void)localbuff, (void)peerWin, (void)peerWinOffset, (void)sigIdx, (void)ctx, (void)flags,
-        (void)stream;
-    return refuse(comm, &(struct tt_arguments){.call = "ncclPutSignal",
-                                               .count = count,
-                                               .type = datatype,
-                                               .peer = peer,
-                                               .is_pair = true});
 }

@@ -31,10 +31,6 @@ UNAVAILABLE(CommResume, (ncclComm_t comm))
 UNAVAILABLE(CommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value))
 UNAVAILABLE(CommRegister, (const ncclComm_t comm, void *buff, size_t size, void **handle))
 UNAVAILABLE(CommDeregister, (const ncclComm_t comm, void *handle))
-UNAVAILABLE(Signal, (int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm,
-                     cudaStream_t stream))
-UNAVAILABLE(WaitSignal,
-            (int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream))
 UNAVAILABLE(ParamBind, (ncclParamHandle_t * out, const char *key))
 UNAVAILABLE(ParamGetI8, (ncclParamHandle_t h, int8_t *out))
 UNAVAILABLE(ParamGetI16, (ncclParamHandle_t h, int16_t *out))

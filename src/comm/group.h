@@ -19,6 +19,7 @@ enum tt_group_stage {
     TT_GROUP_INIT,
     TT_GROUP_WINDOW,
     TT_GROUP_DEVICE_COMM,
+    TT_GROUP_ONE_SIDED, // launches before all others of the group, as NCCL's
     TT_GROUP_LAUNCH,
     TT_GROUP_MESSAGE,
 };

@@ -88,6 +88,21 @@ struct tt_message {
     cudaStream_t stream;
 };
 
+// How many more signals of a rank are waited for.
+struct tt_signal_wait {
+    int peer; // of the team; the rank itself too
+    uint64_t signals;
+};
+
+// A put with its signal, a signal alone, or a wait for signals.
+struct tt_one_sided {
+    // TT_PUT_SIGNAL: send: of this rank, recv: where it goes, in the peer's memory by an address of
+    // this process. TT_WAIT_SIGNAL: count: all signals; root: the rank, -1: several.
+    struct tt_op op;
+    size_t wait_count;
+    struct tt_signal_wait wait[]; // [wait_count]
+};
+
 struct tt_executor {
     const char *name;
 
@@ -114,6 +129,10 @@ struct tt_executor {
     // wait for all of them.
     ncclResult_t (*messages)(struct tt_host *host, const struct tt_message *messages, size_t count,
                              bool may_wait);
+    // A checked one-sided operation, copied. A signal happens after what the rank put before; waits
+    // use up the signals that they waited for.
+    ncclResult_t (*one_sided)(struct tt_host *host, const struct tt_one_sided *call, bool may_wait,
+                              cudaStream_t stream);
     ncclResult_t (*all_reduce_rmsnorm)(const struct tt_rmsnorm *operation, cudaStream_t stream);
 };
 

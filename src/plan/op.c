@@ -115,7 +115,9 @@ void tt_op_describe(const struct tt_op *op, char *text, size_t bytes)
         (void)snprintf(text, bytes, "%s(to rank %d)", name, op->root);
         return;
     case TT_WAIT_SIGNAL:
-        (void)snprintf(text, bytes, "%s()", name);
+        (void)snprintf(rest, sizeof rest, op->root < 0 ? "several ranks" : "rank %d", op->root);
+        (void)snprintf(text, bytes, "%s(%zu signal%s, from %s)", name, op->count,
+                       op->count == 1 ? "" : "s", rest);
         return;
     default:
         break;

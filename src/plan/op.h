@@ -50,14 +50,15 @@ struct tt_op {
     void *recv;
     // Elements, by NCCL's meaning: of the whole vector (AllReduce, Reduce, Broadcast, Send, Recv,
     // PutSignal), of one rank's part (the others). Uneven forms: see `uneven`; here what this rank
-    // alone sends (GatherV) or receives (ScatterV), else 0.
+    // alone sends (GatherV) or receives (ScatterV), else 0. WaitSignal: signals.
     size_t count;
     struct tt_uneven uneven;
     ncclDataType_t type;
     enum tt_reduce_operator op; // reductions; TT_REDUCE_SUM elsewhere
     union tt_scalar scale;      // TT_REDUCE_SCALED_SUM: this rank's factor ...
     const void *scale_device;   // ... or where to read it when the operation runs; NULL: `scale`
-    int root;                   // rooted collectives: the root; pairs: the peer; else 0
+    int root;                   // rooted collectives: the root; pairs: the peer (WaitSignal for
+                                // several: -1); else 0
 };
 
 // Whether the function combines elements.

@@ -130,7 +130,13 @@ static void texts(void)
     op.type = ncclFloat8e5m2;
     EXPECT_STR(text_of(op), "AlltoAllV(float8e5m2)");
     op.function = TT_WAIT_SIGNAL;
-    EXPECT_STR(text_of(op), "WaitSignal()");
+    op.count = 1;
+    op.root = 3;
+    EXPECT_STR(text_of(op), "WaitSignal(1 signal, from rank 3)");
+    op.count = 7;
+    op.root = -1;
+    EXPECT_STR(text_of(op), "WaitSignal(7 signals, from several ranks)");
+    op.count = 1024;
     op.function = (enum tt_function)99;
     op.type = (ncclDataType_t)77;
     op.is_uneven = false;

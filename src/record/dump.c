@@ -60,10 +60,15 @@ static void print_other(const struct dump *dump, const struct tt_record_owner *o
     (void)fprintf(dump->file, "    rank %d: %s\n", rank, text);
 }
 
-static bool is_missing(const struct tt_record_owner *owner, int rank, uint64_t sequence)
+// Whether this rank, which is in the operation, waits for another.
+static bool is_missing(const struct tt_record_owner *owner, int rank,
+                       const struct tt_record_seen *seen)
 {
+    if (seen->op.function == TT_WAIT_SIGNAL) {
+        return owner->team.owes_signal != NULL && owner->team.owes_signal(owner->team.team, rank);
+    }
     return rank != owner->rank && owner->team.has_entered != NULL &&
-           !owner->team.has_entered(owner->team.team, rank, sequence);
+           !owner->team.has_entered(owner->team.team, rank, seen->sequence);
 }
 
 // Who has not come to an operation that this rank is in.
@@ -71,21 +76,23 @@ static void print_missing(const struct dump *dump, const struct tt_record_owner 
                           const struct tt_record_seen *seen)
 {
     int missing = 0;
-    if (seen->op.function >= TT_COLLECTIVES) { // between two ranks
+    bool waits_for_signals = seen->op.function == TT_WAIT_SIGNAL;
+    if (seen->op.function >= TT_COLLECTIVES && !waits_for_signals) { // between two ranks
         (void)fprintf(dump->file, "; its peer:\n");
         print_other(dump, owner, seen->op.root);
         return;
     }
     for (int rank = 0; rank < owner->nranks; rank++) {
-        missing += is_missing(owner, rank, seen->sequence);
+        missing += is_missing(owner, rank, seen);
     }
     (void)fprintf(dump->file, "%s\n",
-                  owner->team.has_entered == NULL ? "; who has come is not known here"
-                  : missing > 0                   ? "; waits for:"
-                                                  : "; all have come");
+                  owner->team.has_entered == NULL    ? "; who has come is not known here"
+                  : missing > 0 && waits_for_signals ? "; waits for signals of:"
+                  : missing > 0                      ? "; waits for:"
+                                                     : "; all have come");
     missing = 0;
     for (int rank = 0; rank < owner->nranks; rank++) {
-        if (is_missing(owner, rank, seen->sequence) && missing++ < MOST_MISSING) {
+        if (is_missing(owner, rank, seen) && missing++ < MOST_MISSING) {
             print_other(dump, owner, rank);
         }
     }

@@ -343,7 +343,7 @@ void tt_record_close(struct tt_record *record)
     *link = record->details->next;
     add_rest(record);
     record->details->is_closed = true;
-    record->details->owner.team = (struct tt_record_team){NULL, NULL, NULL};
+    record->details->owner.team = (struct tt_record_team){0};
     bool wanted = record->details->keeps || record->details->waits != NULL;
     if (!record->details->keeps) {
         free_rings(record->details);

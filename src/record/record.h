@@ -78,6 +78,8 @@ struct tt_record_team {
     bool (*has_entered)(const void *team, int rank, uint64_t sequence);
     // "its last operation was Broadcast(count 5, float32, root 0) #16".
     void (*describe_last)(const void *team, int rank, char *text, size_t bytes);
+    // Whether the rank has yet to give a signal that this one waits for, or waited for last.
+    bool (*owes_signal)(const void *team, int rank);
 };
 
 // Whose record it is. The name is copied.

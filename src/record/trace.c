@@ -77,10 +77,12 @@ static void print_arguments(struct trace *trace, const struct tt_record_seen *se
     print_string(file, text);
     (void)fprintf(file, ",\"sequence\":%llu,\"count\":%llu,\"bytes\":%llu",
                   (unsigned long long)seen->sequence, (unsigned long long)seen->op.count,
-                  (unsigned long long)seen->op.count * tt_type_bytes(seen->op.type));
+                  (unsigned long long)(seen->op.function == TT_WAIT_SIGNAL
+                                           ? 0 // it counts signals
+                                           : seen->op.count * tt_type_bytes(seen->op.type)));
     (void)fprintf(file, ",\"stream\":\"%p\",\"called\":", (void *)seen->stream);
     print_time(file, ns_of(trace, seen->called));
-    if (seen->op.function >= TT_COLLECTIVES) {
+    if (seen->op.function >= TT_COLLECTIVES && seen->op.root >= 0) { // -1: several ranks
         (void)fprintf(file, ",\"peer\":%d", seen->op.root);
     }
     if (seen->is_replay) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "comm/comm.h"
+#include "exec/executor.h"
 #include "window/register.h"
 #include "window/window_internal.h"
 
@@ -17,6 +18,21 @@ const char *tt_symmetric_obstacle(const struct ncclComm *comm)
     return comm->peer_access ? NULL
                              : "the devices of the LSA team cannot map each other's memory (no "
                                "NVLink or peer access)";
+}
+
+const char *tt_one_sided_obstacle(const struct ncclComm *comm)
+{
+    const char *obstacle = tt_symmetric_obstacle(comm);
+    if (comm->config.numRmaCtx == 0) {
+        return "numRmaCtx of its configuration is 0";
+    }
+    if (obstacle == NULL && comm->lsa_size != comm->nranks) {
+        obstacle = "its ranks are not one LSA team, and there is no network between teams";
+    }
+    if (obstacle == NULL && (comm->host == NULL || tt_executor->one_sided == NULL)) {
+        obstacle = "not implemented yet on real GPUs";
+    }
+    return obstacle;
 }
 
 ncclResult_t tt_query_properties(struct ncclComm *comm, ncclCommProperties_t *properties)
@@ -43,7 +59,7 @@ ncclResult_t tt_query_properties(struct ncclComm *comm, ncclCommProperties_t *pr
     properties->multimemSupport = properties->deviceApiSupport && tt_multicast_possible(comm);
     properties->ginType = NCCL_GIN_TYPE_NONE;
     properties->nLsaTeams = comm->nranks / comm->lsa_size;
-    properties->hostRmaSupport = false;
+    properties->hostRmaSupport = tt_one_sided_obstacle(comm) == NULL;
     properties->railedGinType = NCCL_GIN_TYPE_NONE;
     return ncclSuccess;
 }

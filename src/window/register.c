@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/group.h"
+#include "reduce/reduce.h"
 #include "window/window_internal.h"
 
 #include <stdio.h>
@@ -180,5 +181,65 @@ ncclResult_t tt_window_user_pointer(struct ncclComm *comm, ncclWindow_t window, 
                        (void *)window, comm->rank);
     }
     *pointer_out = found.window.user_pointer;
+    return ncclSuccess;
+}
+
+// ---- Puts ---------------------------------------------------------------------------------------
+
+static ncclResult_t check_source(const struct ncclComm *comm, const struct tt_window_put *put,
+                                 size_t bytes)
+{
+    size_t offset = 0;
+    if (put->from == NULL) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclPutSignal: rank %d: localbuff is NULL, must lie in a window of this "
+                       "communicator",
+                       comm->rank);
+    }
+    const struct tt_window *window = tt_window_find(comm, put->from, bytes, &offset);
+    // A window is the first part of what was registered.
+    if (window == NULL ||
+        (((const struct tt_registered *)window)->flags & NCCL_WIN_COLL_SYMMETRIC) == 0) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclPutSignal: rank %d: localbuff %p, %zu bytes, %s; it must be registered "
+                       "with ncclCommWindowRegister and NCCL_WIN_COLL_SYMMETRIC",
+                       comm->rank, put->from, bytes,
+                       window == NULL ? "lies in no window of this communicator"
+                                      : "lies in a window that is not symmetric");
+    }
+    return ncclSuccess;
+}
+
+ncclResult_t tt_window_put_place(const struct ncclComm *comm, const struct tt_window_put *put,
+                                 void **to_out)
+{
+    struct tt_registered found = {0};
+    size_t bytes = put->count * tt_type_bytes(put->type);
+    if (put->window == NULL) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclPutSignal: rank %d: peerWin is NULL; it must be a window of this "
+                       "communicator (a registration that is not supported gives none)",
+                       comm->rank);
+    }
+    if (!tt_handles_read(put->window, &found) || found.comm != comm || found.window.number == 0) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclPutSignal: rank %d: peerWin %p is not a window of this communicator",
+                       comm->rank, (void *)put->window);
+    }
+    TRY(check_source(comm, put, bytes));
+    if ((found.flags & NCCL_WIN_COLL_SYMMETRIC) == 0) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclPutSignal: rank %d: peerWin is window %d, which was not registered "
+                       "with NCCL_WIN_COLL_SYMMETRIC",
+                       comm->rank, found.window.number);
+    }
+    if (put->offset > found.window.bytes || bytes > found.window.bytes - put->offset) {
+        return tt_fail(ncclInvalidArgument,
+                       "ncclPutSignal: rank %d: peerWinOffset %zu and %zu bytes of data end beyond "
+                       "window %d of %zu bytes",
+                       comm->rank, put->offset, bytes, found.window.number, found.window.bytes);
+    }
+    int member = found.image.lsaRank + put->peer - comm->rank;
+    *to_out = found.window.flat_base + (size_t)member * found.window.stride + put->offset;
     return ncclSuccess;
 }

@@ -30,6 +30,23 @@ ncclResult_t tt_window_multimem_pointer(ncclWindow_t window, size_t offset,
                                         const char *call);
 ncclResult_t tt_window_user_pointer(struct ncclComm *comm, ncclWindow_t window, void **pointer_out);
 
+// The arguments of ncclPutSignal that name memory.
+struct tt_window_put {
+    const void *from;
+    size_t count;
+    ncclDataType_t type; // count * type has been checked
+    int peer;            // has been checked
+    ncclWindow_t window;
+    size_t offset; // bytes
+};
+// Where it goes in the peer's memory, by an address of this process. ncclInvalidArgument naming the
+// argument where `from` is in no symmetric window of this rank, or the window is none or does not
+// hold the bytes. There must be no tt_one_sided_obstacle.
+ncclResult_t tt_window_put_place(const struct ncclComm *comm, const struct tt_window_put *put,
+                                 void **to_out);
+// Why the communicator has no one-sided communication; NULL: it has.
+const char *tt_one_sided_obstacle(const struct ncclComm *comm);
+
 // Fills *properties, checked for magic, version and size.
 ncclResult_t tt_query_properties(struct ncclComm *comm, ncclCommProperties_t *properties);
 

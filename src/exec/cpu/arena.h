@@ -100,12 +100,15 @@ struct tt_own {
     // (its hash; 0: of none, or it has begun), namely of that turn (48 bits) of that rank there.
     _Atomic uint64_t behind, behind_turn;
     _Alignas(64) _Atomic uint64_t left;
+    _Atomic uint64_t waits;   // grows when it begins to wait for signals, and when it has them: odd
+                              // while it waits (release)
+    _Atomic uint64_t is_over; // 1: nothing of it runs or will run any more, whatever the rest says
     _Alignas(64) _Atomic uint32_t workers; // threads that can run its lanes; before it is ready
     // Changes when a segment is made known or withdrawn (release).
     _Atomic uint32_t segments_version;
     struct tt_arena_segment segment[TT_ARENA_SEGMENTS];
-    // Bits: ranks with which this one ever had messages, so that nobody else's pairs are looked at
-    // (which would make them take memory).
+    // Bits: ranks with which this one ever had messages, or whose signals it waited for, so that
+    // nobody else's pairs are looked at (which would make them take memory).
     _Alignas(64) _Atomic uint64_t peers[TT_ARENA_MOST_RANKS / 64];
 };
 _Static_assert(sizeof(struct tt_own) ==
@@ -153,8 +156,8 @@ static inline struct tt_entry *tt_arena_entry(const struct tt_arena *arena, int 
 // A counter written by rank `writer` for rank `reader`: see tt_host_signal.
 _Atomic uint64_t *tt_arena_signal(const struct tt_arena *arena, int reader, int writer,
                                   int channel);
-// TT_ARENA_PAIR_BYTES bytes for messages from one rank to another, 64-byte aligned; zeros before
-// their first use. Both may write, each its own lines.
+// TT_ARENA_PAIR_BYTES bytes for messages and signals from one rank to another, which may be the
+// same; 64-byte aligned; zeros before their first use. Both may write, each its own lines.
 void *tt_arena_pair(const struct tt_arena *arena, int from, int to);
 // Where a rank tells its uneven counts: 4 x [nranks], in the order of struct tt_uneven. Written
 // before it enters, read by all until it leaves.

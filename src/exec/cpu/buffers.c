@@ -3,10 +3,13 @@
 #include "exec/cpu/buffers.h"
 
 #include "base/log.h"
+#include "reduce/reduce.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <vgpu/device_runtime.h>
 #include <vgpu/share.h>
+#include <vgpu/stats.h>
 
 enum { ANSWERS = 16, OFFSET_BITS = 48 };
 
@@ -243,4 +246,15 @@ char *tt_buffers_reach(struct tt_host *host, int rank, uint64_t address, uint64_
         return NULL;
     }
     return reached->segment[slot].base + offset;
+}
+
+// ---- Moving -------------------------------------------------------------------------------------
+
+void tt_buffers_move(void *to, const void *from, size_t bytes)
+{
+    if (vgpu_counting) {
+        vgpuCountTransfer(from, bytes, false);
+        vgpuCountTransfer(to, bytes, true);
+    }
+    tt_copy(&to, 1, from, bytes, false);
 }

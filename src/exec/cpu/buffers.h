@@ -28,5 +28,7 @@ static inline bool tt_buffers_is_reachable(const struct tt_host *host, int rank,
 // called.
 char *tt_buffers_reach(struct tt_host *host, int rank, uint64_t address, uint64_t shared,
                        size_t bytes);
+// Copies between buffers, which do not overlap; counted where the runtime counts what moves.
+void tt_buffers_move(void *to, const void *from, size_t bytes);
 
 #endif

@@ -83,17 +83,18 @@ void tt_circle_begun(struct tt_host *host, uint64_t turn)
 
 // ---- Edges --------------------------------------------------------------------------------------
 
-enum reason { NONE, COLLECTIVE, SENDS, RECEIVES, BEHIND };
+enum reason { NONE, COLLECTIVE, SENDS, RECEIVES, SIGNAL, BEHIND };
 
 // What a rank was seen to be in.
 struct state {
-    uint64_t messages, entered, behind, behind_turn;
+    uint64_t messages, waits, entered, behind, behind_turn;
 };
 
 static struct state state_of(const struct tt_host *host, int rank)
 {
     const struct tt_own *own = tt_arena_own(host->arena, rank);
     return (struct state){.messages = atomic_load_explicit(&own->messages, memory_order_acquire),
+                          .waits = atomic_load_explicit(&own->waits, memory_order_acquire),
                           .entered = atomic_load_explicit(&own->entered, memory_order_acquire),
                           .behind = atomic_load_explicit(&own->behind, memory_order_acquire),
                           .behind_turn =
@@ -132,9 +133,11 @@ static enum reason waits_for(const struct tt_host *host, int rank, const struct 
     if (peer == rank) {
         return NONE;
     }
+    if (state->waits % 2 != 0) {
+        return tt_signal_is_owed(host, rank, peer) ? SIGNAL : NONE;
+    }
     if (state->messages % 2 != 0) {
-        const struct tt_own *own = tt_arena_own(host->arena, rank);
-        if ((get(&own->peers[(unsigned)peer / 64]) >> (unsigned)peer % 64 & 1) == 0) {
+        if (!tt_pair_is_known(host, rank, peer)) {
             return NONE;
         }
         return send_waits(host, rank, peer)      ? SENDS
@@ -157,6 +160,7 @@ static bool is_behind(const struct state *state, const struct tt_host *other, in
 
 struct node {
     struct tt_host *host; // any of this process in its communicator
+    struct tt_host *own;  // the rank's, where it is of this process; else NULL
     int rank;
     enum reason reason; // why the one before waits for it
     int before;         // -1: where the search began; -2: not reached
@@ -194,14 +198,24 @@ static bool prepare(struct search *search)
         return false;
     }
     for (struct tt_host *host = first_host; host != NULL; host = host->next) {
-        if (node_of(search, host->team.comm_hash, 0) >= 0) {
-            continue;
-        }
-        for (int rank = 0; rank < host->nranks; rank++) {
+        int first = node_of(search, host->team.comm_hash, 0);
+        bool is_new = first < 0;
+        first = is_new ? search->nodes : first;
+        for (int rank = 0; is_new && rank < host->nranks; rank++) {
             search->node[search->nodes++] = (struct node){.host = host, .rank = rank, .before = -2};
         }
+        search->node[first + host->rank].own = host;
     }
     return true;
+}
+
+// Whether the rank has ended, or its communicator has failed: what it was in stays as it was.
+static bool is_over(const struct node *node)
+{
+    return atomic_load_explicit(&tt_arena_header(node->host->arena)->failed,
+                                memory_order_acquire) != 0 ||
+           get(&tt_arena_own(node->host->arena, node->rank)->is_over) != 0 ||
+           (node->own != NULL && tt_host_is_over(node->own));
 }
 
 // Follows an edge; true: back to where the search began.
@@ -221,6 +235,9 @@ static bool expand(struct search *search, int at, enum reason *reason_out)
 {
     struct node *node = &search->node[at];
     bool waits = false;
+    if (is_over(node)) {
+        return false;
+    }
     node->state = state_of(node->host, node->rank);
     for (int peer = 0; peer < node->host->nranks; peer++) {
         *reason_out = waits_for(node->host, node->rank, &node->state, peer);
@@ -247,7 +264,7 @@ static bool still_stands(const struct search *search, const int *circle, int len
         bool stands = next->reason == BEHIND
                           ? is_behind(&now, next->host, &rank) && rank == next->rank
                           : waits_for(node->host, node->rank, &now, next->rank) == next->reason;
-        if (!stands || memcmp(&now, &node->state, sizeof now) != 0) {
+        if (!stands || is_over(node) || memcmp(&now, &node->state, sizeof now) != 0) {
             return false;
         }
     }
@@ -300,6 +317,11 @@ static void describe(const struct node *node, const struct node *next, char *tex
                                 .count = claim->count,
                                 .type = (uint8_t)claim->type,
                                 .root = next->rank};
+    } else if (next->reason == SIGNAL) {
+        const struct tt_pair *pair = tt_pair_of(node->host, next->rank, node->rank);
+        call = (struct tt_call){.function = TT_WAIT_SIGNAL,
+                                .count = get(&pair->wanted) - get(&pair->given),
+                                .root = next->rank};
     }
     tt_call_describe(&call, text, bytes);
 }
@@ -310,35 +332,45 @@ static bool is_made_of_messages(const struct tt_call *call)
            call->function == TT_SCATTER;
 }
 
-// "rank 0 in Send(count 5, int32, to rank 1) on comm-1 for rank 1; "
-static void describe_edge(const struct node *node, const struct node *next, char *text,
+static const char *name_of(const struct node *node)
+{
+    return node->host->team.comm_name == NULL ? "?" : node->host->team.comm_name;
+}
+
+// "rank 0 in Send(count 5, int32, to rank 1) on comm-1; "; what names the other rank anyway does
+// not name it twice. is_one: the circle is in one communicator, which is named elsewhere.
+static void describe_edge(const struct node *node, const struct node *next, bool is_one, char *text,
                           size_t bytes)
 {
-    const char *name = node->host->team.comm_name == NULL ? "?" : node->host->team.comm_name;
-    const char *other = next->host->team.comm_name == NULL ? "?" : next->host->team.comm_name;
-    char call[120] = "";
+    char call[120] = "", whom[24] = "";
     if (next->reason == BEHIND) {
-        (void)snprintf(text, bytes,
-                       "rank %d has its next work on %s behind that of rank %d on %s; ", node->rank,
-                       name, next->rank, other);
+        (void)snprintf(text, bytes, "rank %d's next work on %s is behind rank %d's on %s; ",
+                       node->rank, name_of(node), next->rank, name_of(next));
         return;
     }
+    if (next->reason == COLLECTIVE) {
+        (void)snprintf(whom, sizeof whom, " for rank %d", next->rank);
+    }
     describe(node, next, call, sizeof call);
-    (void)snprintf(text, bytes, "rank %d in %s on %s for rank %d; ", node->rank, call, name,
-                   next->rank);
+    (void)snprintf(text, bytes, "rank %d in %s%s%s%s; ", node->rank, call, is_one ? "" : " on ",
+                   is_one ? "" : name_of(node), whom);
 }
 
 // What to do about a circle.
 static const char *advice(const struct search *search, const int *circle, int length)
 {
-    bool has_message = false, has_collective = false, has_exchange = false;
+    bool has_message = false, has_collective = false, has_exchange = false, has_signal = false;
     for (int i = 0; i < length; i++) {
         const struct node *node = &search->node[circle[i]];
         enum reason reason = search->node[circle[(i + 1) % length]].reason;
         has_message |= reason == SENDS || reason == RECEIVES;
+        has_signal |= reason == SIGNAL;
         has_collective |= reason == COLLECTIVE;
         has_exchange |= reason == COLLECTIVE &&
                         is_made_of_messages(&tt_arena_own(node->host->arena, node->rank)->call);
+    }
+    if (has_signal) {
+        return "give the signals that others need before what waits for them";
     }
     if (has_message && has_exchange) {
         return "a collective is not matched by sends and receives";
@@ -350,19 +382,41 @@ static const char *advice(const struct search *search, const int *circle, int le
                        : "use communicators in the same order on all ranks";
 }
 
+// All ranks of the circle as far as there is room, and how many more there are; what to do.
+static void describe_circle(const struct search *search, const int *circle, int length, char *text,
+                            size_t bytes)
+{
+    enum { MORE_BYTES = 16 };
+    const char *what = advice(search, circle, length);
+    size_t room = bytes - strlen(what) - MORE_BYTES;
+    bool is_one = true;
+    int told = 0;
+    for (int i = 1; i < length; i++) {
+        is_one &= search->node[circle[i]].host == search->node[circle[0]].host;
+    }
+    size_t used = (size_t)snprintf(
+        text, room, "ranks wait for each other in a circle%s%s: ", is_one ? " on " : "",
+        is_one ? name_of(&search->node[circle[0]]) : "");
+    while (told < length) {
+        char part[300];
+        describe_edge(&search->node[circle[told]], &search->node[circle[(told + 1) % length]],
+                      is_one, part, sizeof part);
+        if (used + strlen(part) >= room) {
+            break;
+        }
+        used += (size_t)snprintf(text + used, room - used, "%s", part);
+        told++;
+    }
+    if (told < length) {
+        used += (size_t)snprintf(text + used, MORE_BYTES, "and %d more; ", length - told);
+    }
+    (void)snprintf(text + used, bytes - used, "%s", what);
+}
+
 static void report(const struct search *search, const int *circle, int length)
 {
-    char text[470];
-    size_t used = (size_t)snprintf(text, sizeof text, "ranks wait for each other in a circle: ");
-    for (int i = 0; i < length; i++) {
-        char part[300];
-        describe_edge(&search->node[circle[i]], &search->node[circle[(i + 1) % length]], part,
-                      sizeof part);
-        if (used + strlen(part) + 80 < sizeof text) {
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s", part);
-        }
-    }
-    (void)snprintf(text + used, sizeof text - used, "%s", advice(search, circle, length));
+    char text[460];
+    describe_circle(search, circle, length, text, sizeof text);
     for (int i = 0; i < length; i++) {
         struct tt_host *host = search->node[circle[i]].host;
         (void)tt_host_fail(host, ncclInvalidUsage, "rank %d: %s", search->node[circle[0]].rank,

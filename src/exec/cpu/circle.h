@@ -2,10 +2,12 @@
 // the next, the last for the first. They are found by who waits, in what the arenas show.
 //
 // A rank waits for another where it has entered a collective that the other has not, where the
-// other is not in the work that has the other side of a message, and where its next work is on a
-// stream behind another communicator's. Such a wait ends only once the other ends what it is in
-// now, so that a circle of them, seen twice with nothing changed in between, never ends. Circles
-// that go through communicators that this process is not part of are not seen from here.
+// other is not in the work that has the other side of a message, where the other has not given a
+// signal, and where its next work is on a stream behind another communicator's. Such a wait ends
+// only once the other ends what it is in now, so that a circle of them, seen twice with nothing
+// changed in between, never ends. A communicator that has failed, and a rank that has ended, wait
+// for nobody, whatever they were in. Circles that go through communicators that this process is
+// not part of are not seen from here.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_EXEC_CPU_CIRCLE_H
 #define TT_EXEC_CPU_CIRCLE_H

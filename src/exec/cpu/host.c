@@ -7,6 +7,7 @@
 #include "exec/cpu/buffers.h"
 #include "exec/cpu/choose.h"
 #include "exec/cpu/circle.h"
+#include "exec/cpu/pair.h"
 #include "exec/cpu/run.h"
 #include "exec/cpu/uneven.h"
 #include "plan/cache.h"
@@ -44,6 +45,12 @@ static void describe_last(const void *team, int rank, char *text, size_t bytes)
     tt_host_describe_last(team, rank, text, bytes);
 }
 
+static bool owes_signal(const void *team, int rank)
+{
+    const struct tt_host *host = team;
+    return tt_signal_is_owed(host, host->rank, rank);
+}
+
 static ncclResult_t open_record(struct tt_host *host)
 {
     const struct tt_team *team = &host->team;
@@ -52,7 +59,7 @@ static ncclResult_t open_record(struct tt_host *host)
                                     .rank = host->rank,
                                     .nranks = host->nranks,
                                     .device = team->device,
-                                    .team = {host, has_entered, describe_last}};
+                                    .team = {host, has_entered, describe_last, owes_signal}};
     return tt_record_open(&owner, &host->record);
 }
 
@@ -171,6 +178,7 @@ void tt_host_part(struct tt_host *host)
                            host->rank, host->team.comm_name);
     }
     atomic_store(&host->closed, true);
+    atomic_store_explicit(&tt_arena_own(host->arena, host->rank)->is_over, 1, memory_order_release);
     (void)await_quiet(host);
     tt_circle_remove(host);
     if (host->captured != NULL) {

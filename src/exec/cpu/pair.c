@@ -4,12 +4,9 @@
 
 #include "base/log.h"
 #include "exec/cpu/buffers.h"
-#include "reduce/reduce.h"
 
 #include <inttypes.h>
 #include <string.h>
-#include <vgpu/device_runtime.h>
-#include <vgpu/stats.h>
 
 // What is copied in one step, so that messages of a group go on side by side.
 enum { STEP_BYTES = 1 << 20, PIECE_BYTES = 64 << 10 };
@@ -75,15 +72,6 @@ static enum way way_of(const struct tt_host *host, int peer, uint64_t send_share
 
 // ---- Moving -------------------------------------------------------------------------------------
 
-static void move(void *to, const void *from, size_t bytes)
-{
-    if (vgpu_counting) {
-        vgpuCountTransfer(from, bytes, false);
-        vgpuCountTransfer(to, bytes, true);
-    }
-    tt_copy(&to, 1, from, bytes, false);
-}
-
 // Copies on between this rank's buffer and the other's, which told where it is. TT_DONE: all is
 // there.
 static enum tt_progress copy_on(struct tt_host *host, struct tt_message_run *message,
@@ -99,9 +87,11 @@ static enum tt_progress copy_on(struct tt_host *host, struct tt_message_run *mes
             return TT_FAILED;
         }
         if (is_send(message)) {
-            move(theirs + message->moved, (const char *)message->op.send + message->moved, now);
+            tt_buffers_move(theirs + message->moved,
+                            (const char *)message->op.send + message->moved, now);
         } else {
-            move((char *)message->op.recv + message->moved, theirs + message->moved, now);
+            tt_buffers_move((char *)message->op.recv + message->moved, theirs + message->moved,
+                            now);
         }
     }
     message->moved += now;
@@ -140,10 +130,10 @@ static enum tt_progress pass_on(struct tt_host *host, struct tt_message_run *mes
             return TT_WAITING;
         }
         if (sends) {
-            move(data + at, (const char *)message->op.send + message->moved, now);
+            tt_buffers_move(data + at, (const char *)message->op.send + message->moved, now);
             atomic_store_explicit(&pair->sender.filled, filled + now, memory_order_release);
         } else {
-            move((char *)message->op.recv + message->moved, data + at, now);
+            tt_buffers_move((char *)message->op.recv + message->moved, data + at, now);
             atomic_store_explicit(&pair->receiver.drained, drained + now, memory_order_release);
         }
         message->moved += now;
@@ -265,19 +255,30 @@ static enum tt_progress receive_step(struct tt_host *host, struct tt_message_run
 
 // ---- Both ---------------------------------------------------------------------------------------
 
+// From now on others look at this rank's pair with `peer`.
+static void know(struct tt_host *host, int peer)
+{
+    _Atomic uint64_t *peers = &tt_arena_own(host->arena, host->rank)->peers[(unsigned)peer / 64];
+    uint64_t known = atomic_load_explicit(peers, memory_order_relaxed);
+    uint64_t bit = UINT64_C(1) << (unsigned)peer % 64;
+    if ((known & bit) == 0) {
+        atomic_store_explicit(peers, known | bit, memory_order_release);
+    }
+}
+
+bool tt_pair_is_known(const struct tt_host *host, int rank, int peer)
+{
+    const _Atomic uint64_t *peers = &tt_arena_own(host->arena, rank)->peers[(unsigned)peer / 64];
+    return (atomic_load_explicit(peers, memory_order_acquire) >> (unsigned)peer % 64 & 1) != 0;
+}
+
 void tt_message_announce(struct tt_host *host, const struct tt_op *op)
 {
     bool sends = op->function == TT_SEND;
     struct tt_pair *pair =
         sends ? tt_pair_of(host, host->rank, op->root) : tt_pair_of(host, op->root, host->rank);
     _Atomic uint64_t *last = sends ? &pair->sender.last : &pair->receiver.last;
-    _Atomic uint64_t *peers =
-        &tt_arena_own(host->arena, host->rank)->peers[(unsigned)op->root / 64];
-    uint64_t known = atomic_load_explicit(peers, memory_order_relaxed);
-    uint64_t bit = UINT64_C(1) << (unsigned)op->root % 64;
-    if ((known & bit) == 0) {
-        atomic_store_explicit(peers, known | bit, memory_order_release);
-    }
+    know(host, op->root);
     atomic_store_explicit(last, atomic_load_explicit(last, memory_order_relaxed) + 1,
                           memory_order_release);
 }
@@ -315,4 +316,44 @@ bool tt_message_is_alone(const struct tt_host *host, const struct tt_message_run
     uint64_t at = atomic_load_explicit(is_send(message) ? &pair->receiver.at : &pair->sender.at,
                                        memory_order_acquire);
     return at < message->number;
+}
+
+// ---- Signals ------------------------------------------------------------------------------------
+
+uint64_t tt_signal_number(const struct tt_host *host, int peer)
+{
+    return atomic_load_explicit(&tt_pair_of(host, host->rank, peer)->given, memory_order_relaxed) +
+           1;
+}
+
+void tt_signal_give(struct tt_host *host, int peer)
+{
+    // S1: what this rank wrote before is visible to who reads the number.
+    atomic_store_explicit(&tt_pair_of(host, host->rank, peer)->given, tt_signal_number(host, peer),
+                          memory_order_release);
+}
+
+uint64_t tt_signal_want(struct tt_host *host, int peer, uint64_t signals)
+{
+    _Atomic uint64_t *wanted = &tt_pair_of(host, peer, host->rank)->wanted;
+    uint64_t until = atomic_load_explicit(wanted, memory_order_relaxed) + signals;
+    know(host, peer);
+    atomic_store_explicit(wanted, until, memory_order_release);
+    return until;
+}
+
+uint64_t tt_signal_given(const struct tt_host *host, int peer)
+{
+    // Pairs with S1.
+    return atomic_load_explicit(&tt_pair_of(host, peer, host->rank)->given, memory_order_acquire);
+}
+
+bool tt_signal_is_owed(const struct tt_host *host, int rank, int peer)
+{
+    if (!tt_pair_is_known(host, rank, peer)) {
+        return false;
+    }
+    const struct tt_pair *pair = tt_pair_of(host, peer, rank);
+    return atomic_load_explicit(&pair->wanted, memory_order_acquire) >
+           atomic_load_explicit(&pair->given, memory_order_acquire);
 }

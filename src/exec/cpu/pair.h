@@ -1,11 +1,12 @@
-// Messages from one rank to another: what the two tell each other in the lines of their pair
-// (arena.h), and how the bytes move.
+// Messages and signals from one rank to another: what the two tell each other in the lines of their
+// pair (arena.h), and how the bytes move.
 //
 // Messages of an ordered pair have numbers, from 1, and are matched by them. The sender offers
 // message n, the receiver claims it; small contents ride in the offer. Otherwise whoever can reach
 // the other's buffer copies, the receiver first of all; where neither can, the contents go through
-// the pair's data in pieces. Both sides decide by the same rule. Everything here is for whoever has
-// the rank's turn (host.h).
+// the pair's data in pieces. Both sides decide by the same rule. Signals are counted: those that
+// the one rank has given the other, and those that the other has waited for. Everything here is for
+// whoever has the rank's turn (host.h).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_EXEC_CPU_PAIR_H
 #define TT_EXEC_CPU_PAIR_H
@@ -56,6 +57,10 @@ struct tt_pair {
         _Atomic uint64_t drained; // bytes that came out of the pair's data, ever
         struct tt_claim claim;
     } receiver;
+    // Signals, ever: those that were given, written by the sender (release), and those that the
+    // receiver has waited for, or waits for now; written by the receiver.
+    _Alignas(64) _Atomic uint64_t given;
+    _Alignas(64) _Atomic uint64_t wanted;
 };
 _Static_assert(sizeof(struct tt_pair) <= TT_ARENA_PAIR_BYTES, "has its place in the arena");
 
@@ -74,6 +79,9 @@ struct tt_message_run {
 
 // The pair from rank `from` to rank `to`.
 struct tt_pair *tt_pair_of(const struct tt_host *host, int from, int to);
+// Whether `rank` ever had messages with `peer`, or waited for its signals. Pairs of others are not
+// looked at, so that they take no memory.
+bool tt_pair_is_known(const struct tt_host *host, int rank, int peer);
 // Whether an offer carries the whole contents.
 static inline bool tt_pair_is_small(uint64_t count, ncclDataType_t type)
 {
@@ -88,5 +96,19 @@ void tt_message_begin(struct tt_host *host, struct tt_message_run *message);
 enum tt_progress tt_message_step(struct tt_host *host, struct tt_message_run *message);
 // Whether the other rank has not come to this message yet.
 bool tt_message_is_alone(const struct tt_host *host, const struct tt_message_run *message);
+
+// Gives rank `peer`, which may be this one, a signal: what this rank did before happens before what
+// the peer does once it has seen it.
+void tt_signal_give(struct tt_host *host, int peer);
+// The number, from 1, that the next signal to `peer` has.
+uint64_t tt_signal_number(const struct tt_host *host, int peer);
+// This rank waits for `signals` more of `peer`: returns how many must have been given by then. To
+// be called before tt_own.waits says that it waits.
+uint64_t tt_signal_want(struct tt_host *host, int peer, uint64_t signals);
+// How many signals `peer` has given this rank.
+uint64_t tt_signal_given(const struct tt_host *host, int peer);
+// Whether `rank` waits for a signal of `peer`, or waited last for one, that is not given. False
+// where it never waited for that rank.
+bool tt_signal_is_owed(const struct tt_host *host, int rank, int peer);
 
 #endif

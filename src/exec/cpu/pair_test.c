@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST = 4 };
+enum { MOST = 12 };
 
 struct team {
     int ranks;
@@ -33,7 +33,7 @@ static void tell(void *owner, ncclResult_t result, const char *text)
 
 static void make_team(struct team *team, int ranks, uint64_t hash)
 {
-    static int numbers[MOST] = {0, 1, 2, 3};
+    static int numbers[MOST] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     int descriptor = -1;
     memset(team, 0, sizeof *team);
     failing = team;
@@ -229,7 +229,7 @@ static void circles(void)
             EXPECT(tt_host_is_over(team.host[1]));
             EXPECT_EQ(atomic_load(&team.errors[1]), ncclInvalidUsage);
             EXPECT_CONTAINS(team.told[1], "circle");
-            EXPECT_CONTAINS(team.told[1], "rank 2 in Send(count 8192, int8, to rank 0) on test");
+            EXPECT_CONTAINS(team.told[1], "rank 2 in Send(count 8192, int8, to rank 0); put");
         }
         free_team(&team);
     }
@@ -247,38 +247,160 @@ static void enter(struct tt_host *host, size_t count)
 
 // Two communicators in opposite orders on one stream each: rank 1's work in the first is behind its
 // work in the second. While that goes on there is no circle; once it waits for rank 0 there is.
+static void cross(struct team *first, struct team *second)
+{
+    cudaStream_t stream = (cudaStream_t)(uintptr_t)0x1000, other = (cudaStream_t)(uintptr_t)0x2000;
+    make_team(first, 2, 11);
+    make_team(second, 2, 22);
+    enter(first->host[0], 5);
+    uint64_t turn = tt_host_call(second->host[1]);
+    tt_circle_queued(second->host[1], turn, stream, false);
+    EXPECT_EQ(tt_host_begin(second->host[1], turn), TT_DONE);
+    uint64_t behind = tt_host_call(first->host[1]);
+    tt_circle_queued(first->host[1], behind, stream, false);
+    tt_circle_look(first->host[0]);
+    EXPECT_OK(atomic_load(&first->errors[0])); // rank 1 does something in the second
+    enter(second->host[1], 6);
+    // Rank 0's part in the second is behind its part in the first, on its own stream.
+    uint64_t own = tt_host_call(first->host[0]);
+    tt_circle_queued(first->host[0], own, other, true);
+    uint64_t next = tt_host_call(second->host[0]);
+    tt_circle_queued(second->host[0], next, other, false);
+    failing = second; // whose host fails first does not matter: both have the text
+}
+
+static void uncross(struct team *first, struct team *second)
+{
+    atomic_store(&first->abort_flag, 1);
+    atomic_store(&second->abort_flag, 1);
+    tt_host_end(second->host[1], 1);
+    free_team(first);
+    free_team(second);
+}
+
 static void crossed(void)
 {
     struct team first, second;
-    cudaStream_t stream = (cudaStream_t)(uintptr_t)0x1000, other = (cudaStream_t)(uintptr_t)0x2000;
-    make_team(&first, 2, 11);
-    make_team(&second, 2, 22);
-    enter(first.host[0], 5);
-    uint64_t turn = tt_host_call(second.host[1]);
-    tt_circle_queued(second.host[1], turn, stream, false);
-    EXPECT_EQ(tt_host_begin(second.host[1], turn), TT_DONE);
-    uint64_t behind = tt_host_call(first.host[1]);
-    tt_circle_queued(first.host[1], behind, stream, false);
-    tt_circle_look(first.host[0]);
-    EXPECT_OK(atomic_load(&first.errors[0])); // rank 1 does something in the second
-    enter(second.host[1], 6);
-    // Rank 0's part in the second is behind its part in the first, on its own stream.
-    uint64_t own = tt_host_call(first.host[0]);
-    tt_circle_queued(first.host[0], own, other, true);
-    uint64_t next = tt_host_call(second.host[0]);
-    tt_circle_queued(second.host[0], next, other, false);
-    failing = &second; // whose host fails first does not matter: both have the text
+    cross(&first, &second);
     tt_circle_look(first.host[0]);
     EXPECT(tt_host_is_over(first.host[0]) && tt_host_is_over(second.host[1]));
     EXPECT_CONTAINS(second.told[1], "in a circle");
     EXPECT_CONTAINS(second.told[1], "AllReduce(count 5");
     EXPECT_CONTAINS(second.told[1], "AllReduce(count 6");
-    EXPECT_CONTAINS(second.told[1], "rank 1 has its next work");
-    atomic_store(&first.abort_flag, 1);
-    atomic_store(&second.abort_flag, 1);
-    tt_host_end(second.host[1], turn);
-    free_team(&first);
-    free_team(&second);
+    EXPECT_CONTAINS(second.told[1], "rank 1's next work on test is behind rank 1's on test");
+    uncross(&first, &second);
+}
+
+// A communicator that has failed waits for nobody any more, nor does a rank that has ended, here or
+// in another process: what is behind their work will begin.
+static void over_in_a_circle(void)
+{
+    for (int how = 0; how < 3; how++) {
+        struct team first, second;
+        cross(&first, &second);
+        if (how == 0) {
+            (void)tt_host_fail(second.host[0], ncclSystemError, "rank 0: gone");
+        } else if (how == 1) {
+            atomic_store(&second.abort_flag, 1);
+        } else {
+            atomic_store(&tt_arena_own(second.host[0]->arena, 1)->is_over, 1);
+        }
+        tt_circle_look(first.host[0]);
+        EXPECT(!tt_host_is_over(first.host[0]));
+        EXPECT_OK(atomic_load(&first.errors[0]));
+        uncross(&first, &second);
+    }
+}
+
+// A circle whose ranks do not all fit into the text: it says how many more there are.
+static void long_circle(void)
+{
+    static char memory[8192];
+    struct team team;
+    struct tt_message_run run[MOST];
+    char text[32];
+    int told = 0;
+    make_team(&team, MOST, 1);
+    for (int rank = 0; rank < MOST; rank++) {
+        run[rank] = message(TT_SEND, memory, sizeof memory, (rank + 1) % MOST);
+        announce(team.host[rank], &run[rank]);
+        tt_message_begin(team.host[rank], &run[rank]);
+        (void)tt_message_step(team.host[rank], &run[rank]);
+    }
+    tt_circle_look(team.host[0]);
+    EXPECT(tt_host_is_over(team.host[5]));
+    for (const char *at = team.told[5]; (at = strstr(at, " in Send(")) != NULL; at++) {
+        told++;
+    }
+    EXPECT(told >= 5);
+    (void)snprintf(text, sizeof text, "; and %d more; put ", MOST - told);
+    EXPECT_CONTAINS(team.told[5], text);
+    free_team(&team);
+}
+
+// ---- Signals ------------------------------------------------------------------------------------
+
+// Counted for each pair, whenever they are given; waits use them up.
+static void signals(void)
+{
+    struct team team;
+    make_team(&team, 3, 1);
+    struct tt_host *zero = team.host[0], *one = team.host[1];
+    EXPECT_EQ(tt_signal_number(one, 0), 1);
+    tt_signal_give(one, 0);
+    tt_signal_give(one, 0);
+    tt_signal_give(team.host[2], 0);
+    tt_signal_give(zero, 0);
+    EXPECT_EQ(tt_signal_number(one, 0), 3);
+    EXPECT_EQ(tt_signal_given(zero, 1), 2);
+    EXPECT_EQ(tt_signal_given(zero, 2), 1);
+    EXPECT_EQ(tt_signal_given(zero, 0), 1);
+    EXPECT_EQ(tt_signal_given(one, 0), 0);
+    EXPECT(!tt_signal_is_owed(zero, 0, 1));
+    EXPECT_EQ(tt_signal_want(zero, 1, 1), 1);
+    EXPECT(!tt_signal_is_owed(zero, 0, 1));
+    EXPECT_EQ(tt_signal_want(zero, 1, 3), 4);
+    EXPECT(tt_signal_is_owed(zero, 0, 1));
+    EXPECT(tt_signal_is_owed(one, 0, 1)); // as another rank sees it
+    EXPECT(!tt_signal_is_owed(zero, 0, 2));
+    EXPECT(!tt_signal_is_owed(zero, 1, 0));
+    tt_signal_give(one, 0);
+    EXPECT(tt_signal_is_owed(zero, 0, 1));
+    tt_signal_give(one, 0);
+    EXPECT(!tt_signal_is_owed(zero, 0, 1));
+    free_team(&team);
+}
+
+static void start_waiting(struct tt_host *host, int peer)
+{
+    (void)tt_signal_want(host, peer, 1);
+    atomic_fetch_add(&tt_arena_own(host->arena, host->rank)->waits, 1);
+}
+
+// Rank 0 waits for a signal of 1, 1 for one of 2: no circle before 2 waits for 0, and none where
+// the signal has come meanwhile.
+static void waits_for_signals(void)
+{
+    for (int comes = 0; comes < 2; comes++) {
+        struct team team;
+        make_team(&team, 3, 1);
+        for (int rank = 0; rank < 3; rank++) {
+            EXPECT_OK(atomic_load(&team.errors[0]));
+            start_waiting(team.host[rank], (rank + 1) % 3);
+            if (comes && rank == 2) {
+                tt_signal_give(team.host[1], 0);
+            }
+            tt_circle_look(team.host[0]);
+        }
+        if (comes) {
+            EXPECT_OK(atomic_load(&team.errors[0]));
+        } else {
+            EXPECT(tt_host_is_over(team.host[0]));
+            EXPECT_EQ(atomic_load(&team.errors[0]), ncclInvalidUsage);
+            EXPECT_CONTAINS(team.told[0], "rank 2 in WaitSignal(1 signal, from rank 0); give ");
+        }
+        free_team(&team);
+    }
 }
 
 int main(void)
@@ -288,5 +410,9 @@ int main(void)
     RUN(disagreement);
     RUN(circles);
     RUN(crossed);
+    RUN(over_in_a_circle);
+    RUN(long_circle);
+    RUN(signals);
+    RUN(waits_for_signals);
     return expect_result();
 }

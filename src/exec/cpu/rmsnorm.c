@@ -6,6 +6,7 @@
 #include "base/split.h"
 #include "exec/cpu/collective.h"
 #include "exec/cpu/messages.h"
+#include "exec/cpu/one_sided.h"
 #include "exec/cpu/rmsnorm_claim.h"
 #include "exec/cpu/rmsnorm_rows.h"
 #include "exec/cpu/task.h"
@@ -284,6 +285,7 @@ static const struct tt_executor cpu_executor = {
     .part = tt_host_part,
     .collective = tt_collective_launch,
     .messages = tt_messages_launch,
+    .one_sided = tt_one_sided_launch,
     .all_reduce_rmsnorm = enqueue,
 };
 const struct tt_executor *const tt_executor = &cpu_executor;
