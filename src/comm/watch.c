@@ -1,5 +1,6 @@
 // Watches the communicators of the process while nobody calls: one thread sleeps on the connections
-// to their roots, and wakes several times a second to ask whether their devices have failed.
+// to their roots, and wakes several times a second to ask whether their devices, or operations of
+// other ranks, have failed.
 //
 // It also tells the process's state where a signal asks for it (record/).
 //
@@ -11,6 +12,7 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local.h"
+#include "exec/executor.h"
 #include "record/record.h"
 
 #include <cuda_runtime.h>
@@ -128,6 +130,11 @@ void tt_watch_look(struct ncclComm *comm)
 {
     if (!is_made(comm)) {
         return;
+    }
+    // An operation that failed on another rank, which this one has ended, or not begun. First: what
+    // a rank says of itself may only be what it did after that.
+    if (atomic_load(&comm->async_error) == ncclSuccess && comm->host != NULL) {
+        (void)tt_executor->is_over(comm->host);
     }
     if (atomic_load(&comm->async_error) == ncclSuccess) {
         look_at_peers(comm);

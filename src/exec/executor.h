@@ -119,6 +119,9 @@ struct tt_executor {
     // Ends it: waits until what was enqueued has ended; operations whose peers have not come after
     // 10 s are given up. An aborted communicator's are given up at once. NULL: nothing.
     void (*part)(struct tt_host *host);
+    // Whether the team has failed, or is aborted. A failure of another rank becomes this one's, for
+    // ranks that wait for nothing. Any thread, while the rank has its part.
+    bool (*is_over)(struct tt_host *host);
 
     // ---- Operations: enqueued on `stream`, before they have run. Stream-ordered on every rank.
     // A checked collective with something to do. Its arrays are copied.

@@ -283,6 +283,7 @@ static const struct tt_executor cpu_executor = {
     .arena_release = tt_arena_release,
     .join = tt_host_join,
     .part = tt_host_part,
+    .is_over = tt_host_is_over,
     .collective = tt_collective_launch,
     .messages = tt_messages_launch,
     .one_sided = tt_one_sided_launch,
