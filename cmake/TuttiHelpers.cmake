@@ -27,6 +27,9 @@ if(TUTTI_SANITIZE)
     add_compile_options(-fsanitize=${TUTTI_SANITIZE} -fno-sanitize-recover=undefined)
     add_link_options(-fsanitize=${TUTTI_SANITIZE})
     add_compile_definitions(TUTTI_CHECKED)
+    # Half the time that -O2 -g takes to compile; of debugging information reports need the lines alone.
+    set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
+    set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
 endif()
 
 # What code links that calls CUDA: tutti_device is our cudart, or CUDA's own (static) and the driver's.
@@ -82,17 +85,70 @@ function(tutti_headers)
     endforeach()
 endfunction()
 
-# Registers an executable target as a ctest test:
-#   tutti_test(NAME target LABELS unit [TIMEOUT 60] [ARGS ...] [ENVIRONMENT A=B ...])
-# Exit status 0 passes, 77 skips (the last line says why), anything else fails.
+# Registers a command as a ctest test:
+#   tutti_add_test(NAME name COMMAND program [argument ...] LABELS unit [TIMEOUT 60] [ENVIRONMENT A=B ...])
+# Exit status 0 passes, 77 skips (the last line says why), anything else fails. Tests with long limits start first. `./dev
+# test` runs twice as many at once as there are cores: a test takes two places, or one if it sleeps most of its time
+# (label waits).
 function(tutti_add_test)
     cmake_parse_arguments(T "" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
     if(NOT T_TIMEOUT)
         set(T_TIMEOUT 60)
     endif()
+    set(places 2)
+    if(waits IN_LIST T_LABELS)
+        set(places 1)
+    endif()
+    tutti_is_default(is_default ${T_LABELS})
+    if(is_default)
+        list(APPEND T_LABELS default)
+        set_property(GLOBAL APPEND PROPERTY TUTTI_DEFAULT_COMMANDS ${T_COMMAND})
+    endif()
     add_test(NAME ${T_NAME} COMMAND ${T_COMMAND})
-    set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77 LABELS "${T_LABELS}"
-        ENVIRONMENT "${T_ENVIRONMENT}")
+    set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} COST ${T_TIMEOUT} PROCESSORS ${places}
+        SKIP_RETURN_CODE 77 LABELS "${T_LABELS}" ENVIRONMENT "${T_ENVIRONMENT}")
+endfunction()
+
+# Whether `./dev test` runs a test of these labels in this build (CONTRIBUTING.md has the rule): tutti_is_default(out label...)
+function(tutti_is_default out)
+    set(left_out full)
+    if(TUTTI_SANITIZE)
+        list(APPEND left_out plain install)
+    endif()
+    if(TUTTI_SANITIZE MATCHES "address|undefined")
+        list(APPEND left_out heavy)
+    endif()
+    set(result TRUE)
+    foreach(label ${ARGN})
+        if(label IN_LIST left_out)
+            set(result FALSE)
+        endif()
+    endforeach()
+    if(TUTTI_SANITIZE MATCHES "thread" AND NOT tsan IN_LIST ARGN)
+        set(result FALSE)
+    endif()
+    set(${out} ${result} PARENT_SCOPE)
+endfunction()
+
+# The target default_tests: the libraries, the compiler and all programs that the commands of default tests name, by
+# target, by file name or as the OUTPUT of tutti_kernel_program. To be called when all tests are there.
+function(tutti_default_tests)
+    add_custom_target(default_tests)
+    get_property(words GLOBAL PROPERTY TUTTI_DEFAULT_COMMANDS)
+    set(targets nccl cudart cuda_driver tutticc)
+    foreach(word ${words})
+        string(REGEX MATCHALL "TARGET_FILE:[^>]*" named "${word}")
+        list(TRANSFORM named REPLACE "TARGET_FILE:" "")
+        get_filename_component(file_name "${word}" NAME)
+        get_property(program GLOBAL PROPERTY "TUTTI_PROGRAM:${word}")
+        list(APPEND targets ${named} ${program} ${file_name})
+    endforeach()
+    list(REMOVE_DUPLICATES targets)
+    foreach(target ${targets})
+        if(TARGET ${target})
+            add_dependencies(default_tests ${target})
+        endif()
+    endforeach()
 endfunction()
 
 # A test executable in C from sources, linked against what it tests:
@@ -114,17 +170,19 @@ endfunction()
 # compile the templates of kernels, and the programs run no faster.
 set(TUTTI_KERNEL_OPTIONS -O2 -g)
 if(TUTTI_SANITIZE MATCHES "address|undefined")
-    set(TUTTI_KERNEL_OPTIONS -O0 -g)
+    set(TUTTI_KERNEL_OPTIONS -O0 -g1)
+elseif(TUTTI_SANITIZE)
+    set(TUTTI_KERNEL_OPTIONS -O1 -g1)
 endif()
 if(TUTTI_SANITIZE)
     list(APPEND TUTTI_KERNEL_OPTIONS -fsanitize=${TUTTI_SANITIZE})
 endif()
 
 # A program compiled by our own tutticc from .cu sources, with the build's sanitizers:
-#   tutti_kernel_program(name OUTPUT path SOURCES a.cu b.c [OPTIONS ...] [DEPENDS ...])
-# Creates a target `name` that makes the file OUTPUT. Depends on tutticc and the libraries.
+#   tutti_kernel_program(name OUTPUT path SOURCES a.cu b.c [OPTIONS ...] [DEPENDS ...] [ON_DEMAND])
+# Creates a target `name` that makes the file OUTPUT, in `all` unless ON_DEMAND. Depends on tutticc and the libraries.
 function(tutti_kernel_program name)
-    cmake_parse_arguments(T "" "OUTPUT" "SOURCES;OPTIONS;DEPENDS" ${ARGN})
+    cmake_parse_arguments(T "ON_DEMAND" "OUTPUT" "SOURCES;OPTIONS;DEPENDS" ${ARGN})
     set(inputs)
     foreach(source ${T_SOURCES})
         list(APPEND inputs ${CMAKE_CURRENT_SOURCE_DIR}/${source})
@@ -137,7 +195,12 @@ function(tutti_kernel_program name)
         COMMAND $<TARGET_FILE:tutticc> ${TUTTI_KERNEL_OPTIONS} ${T_OPTIONS} -o ${T_OUTPUT} ${inputs}
         DEPENDS tutticc cudart nccl ${inputs} ${vgpu_headers} ${T_DEPENDS}
         COMMENT "tutticc ${name}" VERBATIM)
-    add_custom_target(${name} ALL DEPENDS ${T_OUTPUT})
+    set(all ALL)
+    if(T_ON_DEMAND)
+        set(all)
+    endif()
+    add_custom_target(${name} ${all} DEPENDS ${T_OUTPUT})
+    set_property(GLOBAL PROPERTY "TUTTI_PROGRAM:${T_OUTPUT}" ${name})
 endfunction()
 
 # A libFuzzer target and a short run of it as a test (label fuzz), where clang is installed:
@@ -162,8 +225,9 @@ function(tutti_fuzz name)
     add_custom_target(${name} DEPENDS ${program})
     tutti_add_test(NAME ${name}_build COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target ${name}
         LABELS fuzz TIMEOUT 300)
-    tutti_add_test(NAME ${name} COMMAND ${program} -runs=20000 -max_total_time=20 -rss_limit_mb=2048
-        -artifact_prefix=${TUTTI_TEST_DIRECTORY}/ ${corpus} ${T_SEEDS} LABELS fuzz TIMEOUT 120)
+    # libFuzzer's own exit status for a finding is 77, which would read as skipped.
+    tutti_add_test(NAME ${name} COMMAND ${program} -runs=20000 -max_total_time=20 -timeout=15 -rss_limit_mb=2048
+        -error_exitcode=1 -artifact_prefix=${TUTTI_TEST_DIRECTORY}/ ${corpus} ${T_SEEDS} LABELS fuzz TIMEOUT 120)
     set_tests_properties(${name}_build PROPERTIES FIXTURES_SETUP ${name})
     set_tests_properties(${name} PROPERTIES FIXTURES_REQUIRED ${name})
 endfunction()
