@@ -132,13 +132,12 @@ static bool can_run(const struct lesson_rank *self, ncclComm_t comm)
         lesson_require(self, can.deviceApiSupport,
                        "this communicator has no device API: its GPUs cannot read each "
                        "other's memory. Use GPUs joined by NVLink, as virtual ones are "
-                       "when VGPU_MACHINE is not set. (NCCL's way without: ncclReduceScatter, a "
-                       "kernel, ncclAllGather; not in this version of tutti yet.)") &&
+                       "when VGPU_MACHINE is not set. (The way without: ncclReduceScatter, a "
+                       "kernel, ncclAllGather; lesson 05.)") &&
         lesson_require(self, can.nLsaTeams == 1,
                        "the ranks form %d LSA teams, and loads and stores reach only one. "
                        "Use ranks of one host only: fewer --ranks, or TUTTI_FAKE_HOSTS unset. "
-                       "(NCCL's way over all: ncclReduceScatter, a kernel, ncclAllGather; "
-                       "not in this version of tutti yet.)",
+                       "(The way over all: ncclReduceScatter, a kernel, ncclAllGather; lesson 05.)",
                        can.nLsaTeams);
     if (ok) {
         lesson_say(self, "Checks\n  device API  yes\n  LSA teams   1, of %d ranks\n", self->ranks);

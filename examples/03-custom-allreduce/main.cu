@@ -158,13 +158,11 @@ static bool can_run(const struct lesson_rank *self, ncclComm_t comm, bool *has_m
         lesson_require(self, can.deviceApiSupport,
                        "this communicator has no device API: its GPUs cannot read each "
                        "other's memory. Use GPUs joined by NVLink, as virtual ones are "
-                       "when VGPU_MACHINE is not set. (NCCL's way without: ncclAllReduce; not in "
-                       "this version of tutti yet.)") &&
+                       "when VGPU_MACHINE is not set. (The way without: ncclAllReduce.)") &&
         lesson_require(self, can.nLsaTeams == 1,
                        "the ranks form %d LSA teams, and loads and stores reach only one. "
                        "Use ranks of one host only: fewer --ranks, or TUTTI_FAKE_HOSTS unset. "
-                       "(NCCL's way over all: ncclAllReduce; not in this version of tutti "
-                       "yet.)",
+                       "(The way over all: ncclAllReduce.)",
                        can.nLsaTeams);
     *has_multimem = ok && lesson_all(self, can.multimemSupport);
     if (ok) {
