@@ -401,6 +401,7 @@ static void checking_mode_guards_reservations(void)
 int main(void)
 {
     EXPECT_CU(cuInit(0));
+    RUN(checking_mode_guards_reservations); // before a worker runs, which reads vgpu_checking
     RUN(the_usual_way);
     RUN(one_memory_at_two_addresses);
     RUN(released_handles_come_back);
@@ -410,6 +411,5 @@ int main(void)
     RUN(memory_refused);
     RUN(host_memory);
     RUN(out_of_mappings);
-    RUN(checking_mode_guards_reservations);
     return expect_result();
 }
