@@ -29,8 +29,6 @@ UNAVAILABLE(CommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId
 UNAVAILABLE(CommSuspend, (ncclComm_t comm, int flags))
 UNAVAILABLE(CommResume, (ncclComm_t comm))
 UNAVAILABLE(CommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value))
-UNAVAILABLE(CommRegister, (const ncclComm_t comm, void *buff, size_t size, void **handle))
-UNAVAILABLE(CommDeregister, (const ncclComm_t comm, void *handle))
 UNAVAILABLE(ParamBind, (ncclParamHandle_t * out, const char *key))
 UNAVAILABLE(ParamGetI8, (ncclParamHandle_t h, int8_t *out))
 UNAVAILABLE(ParamGetI16, (ncclParamHandle_t h, int16_t *out))

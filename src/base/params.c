@@ -48,6 +48,8 @@ static const struct tt_param_row rows[TT_PARAM_COUNT] = {
                              "`0`: no symmetric windows"},
     [TT_PARAM_CUMEM_ENABLE] = {"NCCL_CUMEM_ENABLE", false, -2, -2, 1, NULL, NULL, "0.1",
                                "`0`: no virtual memory management, so no symmetric windows"},
+    [TT_PARAM_LOCAL_REGISTER] = {"NCCL_LOCAL_REGISTER", false, 1, 0, 1, NULL, NULL, "0.1",
+                                 "`0`: `ncclCommRegister` does nothing, its handle is NULL"},
     [TT_PARAM_LSA_TEAM_SIZE] = {"NCCL_LSA_TEAM_SIZE", false, 0, 0, INT_MAX, "a number of ranks",
                                 NULL, "0.1",
                                 "ranks of an LSA team; `0`: as many as every host allows"},

@@ -17,6 +17,7 @@ struct tt_local;
 struct tt_windows;
 struct tt_host;
 struct tt_operators;
+struct tt_registrations;
 
 enum tt_comm_state { TT_COMM_INIT, TT_COMM_READY, TT_COMM_FINALIZED, TT_COMM_FAILED };
 
@@ -49,6 +50,8 @@ struct ncclComm {
     cudaStream_t checked_stream;    // the last one that a call found right
     struct tt_operators *operators; // of ncclRedOpCreatePreMulSum; NULL until the first
     _Atomic int users;              // calls inside this communicator now; freed only when 0
+    // Of ncclCommRegister; NULL: none.
+    struct tt_registrations *registrations;
     uint64_t magic_end;
 };
 

@@ -7,6 +7,7 @@
 #include "comm/group.h"
 #include "comm/local.h"
 #include "comm/operators.h"
+#include "comm/registrations.h"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -39,6 +40,8 @@ static void free_parts(struct ncclComm *comm, bool kernels_may_run)
     tt_team_leave(comm);
     tt_operators_free(comm->operators);
     comm->operators = NULL;
+    tt_registrations_free(comm->registrations);
+    comm->registrations = NULL;
     tt_local_fail(comm, ncclInvalidUsage, "a rank of this process has destroyed the communicator");
     tt_bootstrap_leave(comm->bootstrap);
     tt_local_leave(comm);
