@@ -1,9 +1,10 @@
 // The sends and receives of a group: one piece of work, in which all go on side by side, those of
-// one pair and direction in order. See messages.h.
+// one pair and direction in order. A message to oneself is one copy. See messages.h.
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/messages.h"
 
 #include "base/log.h"
+#include "exec/cpu/behind.h"
 #include "exec/cpu/pair.h"
 #include "exec/cpu/task.h"
 
@@ -22,14 +23,38 @@ struct messages {
 
 // ---- Running ------------------------------------------------------------------------------------
 
+static bool is_own(const struct tt_host *host, const struct tt_message_run *message)
+{
+    return message->op.root == host->rank;
+}
+
+// Whether it goes on.
+static bool is_running(const struct tt_message_run *message)
+{
+    return message->phase == TT_MESSAGE_BEGUN || message->phase == TT_MESSAGE_OPEN;
+}
+
 // Says what the work will do to each of its pairs, before any of it begins.
 static void announce(struct tt_host *host, struct messages *all)
 {
     for (size_t i = 0; i < all->count; i++) {
-        tt_message_announce(host, &all->message[i].op);
+        if (!is_own(host, &all->message[i])) {
+            tt_message_announce(host, &all->message[i].op);
+        }
     }
     atomic_fetch_add_explicit(&tt_arena_own(host->arena, host->rank)->messages, 1,
                               memory_order_release);
+}
+
+// Begins a message that is the next of its pair, or holds it.
+static void begin_or_hold(struct tt_host *host, struct messages *all,
+                          struct tt_message_run *message)
+{
+    if (message->is_behind && tt_behind_look(host, all->message, all->count, message)) {
+        message->phase = TT_MESSAGE_HELD;
+    } else {
+        tt_message_begin(host, message);
+    }
 }
 
 static void begin(struct tt_host *host, struct messages *all)
@@ -42,10 +67,37 @@ static void begin(struct tt_host *host, struct messages *all)
             message->line = tt_record_called(&host->record->replays, &message->op, NULL);
         }
         if (message->phase != TT_MESSAGE_QUEUED) { // first of its pair
-            tt_message_begin(host, message);
+            begin_or_hold(host, all, message);
         }
     }
     all->is_begun = true;
+}
+
+// Copies on to the rank itself.
+static enum tt_progress copy_on(struct tt_host *host, struct tt_message_run *message)
+{
+    enum { STEP_BYTES = 1 << 20 };
+    size_t bytes = message->op.count * tt_type_bytes(message->op.type);
+    size_t left = bytes - message->moved, now = left < STEP_BYTES ? left : STEP_BYTES;
+    if (now > 0 && message->op.recv != message->op.send) {
+        memmove((char *)message->op.recv + message->moved,
+                (const char *)message->op.send + message->moved, now);
+    }
+    message->moved += now;
+    message->has_moved = true;
+    return message->moved == bytes ? TT_DONE : tt_host_is_over(host) ? TT_FAILED : TT_WAITING;
+}
+
+static enum tt_progress go_on(struct tt_host *host, struct messages *all,
+                              struct tt_message_run *message)
+{
+    message->has_moved = false;
+    if (message->phase == TT_MESSAGE_HELD) {
+        begin_or_hold(host, all, message);
+        message->has_moved = message->phase != TT_MESSAGE_HELD;
+        return TT_WAITING;
+    }
+    return is_own(host, message) ? copy_on(host, message) : tt_message_step(host, message);
 }
 
 // One look at each message. False: the communicator has failed. *moved: something has.
@@ -56,7 +108,7 @@ static bool look(struct tt_host *host, struct messages *all, bool *moved)
         if (message->phase == TT_MESSAGE_QUEUED || message->phase == TT_MESSAGE_OVER) {
             continue;
         }
-        enum tt_progress progress = tt_message_step(host, message);
+        enum tt_progress progress = go_on(host, all, message);
         *moved |= message->has_moved;
         if (progress == TT_FAILED) {
             return false;
@@ -66,26 +118,26 @@ static bool look(struct tt_host *host, struct messages *all, bool *moved)
             tt_record_ended(message->line);
             all->open--;
             if (message->next != 0) {
-                tt_message_begin(host, &all->message[message->next]);
+                begin_or_hold(host, all, &all->message[message->next]);
             }
         }
     }
     return true;
 }
 
-// A message whose other rank has not come to it, else one that is not over.
+// A message whose other rank has not come to it, else one that goes on, else any that is not over.
 static const struct tt_message_run *late_one(const struct tt_host *host, const struct messages *all)
 {
     const struct tt_message_run *late = NULL;
     for (size_t i = 0; i < all->count; i++) {
         const struct tt_message_run *message = &all->message[i];
-        if (message->phase == TT_MESSAGE_QUEUED || message->phase == TT_MESSAGE_OVER) {
-            continue;
-        }
-        if (tt_message_is_alone(host, message)) {
+        bool goes_on = is_running(message) && !is_own(host, message);
+        if (goes_on && tt_message_is_alone(host, message)) {
             return message;
         }
-        late = message;
+        if (goes_on || (late == NULL && message->phase != TT_MESSAGE_OVER)) {
+            late = message;
+        }
     }
     return late;
 }
@@ -96,8 +148,8 @@ static bool have_left(struct tt_host *host, const struct messages *all)
     for (size_t i = 0; i < all->count; i++) {
         const struct tt_message_run *message = &all->message[i];
         int peer = message->op.root;
-        if (message->phase == TT_MESSAGE_QUEUED || message->phase == TT_MESSAGE_OVER ||
-            !tt_host_has_left(host, peer) || !tt_message_is_alone(host, message)) {
+        if (!is_running(message) || is_own(host, message) || !tt_host_has_left(host, peer) ||
+            !tt_message_is_alone(host, message)) {
             continue;
         }
         char call[120];
@@ -178,29 +230,6 @@ static enum tt_progress step(struct tt_task *task, unsigned part)
     return progress;
 }
 
-// ---- Messages to oneself ------------------------------------------------------------------------
-
-struct copy {
-    struct tt_task task; // first
-    struct tt_op op;     // the send
-    void *to;
-    size_t done;
-};
-
-static enum tt_progress copy_step(struct tt_task *task, unsigned part)
-{
-    enum { STEP_BYTES = 1 << 20 };
-    struct copy *copy = (struct copy *)task;
-    size_t bytes = copy->op.count * tt_type_bytes(copy->op.type), left = bytes - copy->done;
-    size_t now = left < STEP_BYTES ? left : STEP_BYTES;
-    (void)part;
-    if (now > 0 && copy->to != copy->op.send) {
-        memmove((char *)copy->to + copy->done, (const char *)copy->op.send + copy->done, now);
-    }
-    copy->done += now;
-    return copy->done == bytes ? TT_DONE : tt_host_is_over(task->host) ? TT_FAILED : TT_WAITING;
-}
-
 // ---- Streams ------------------------------------------------------------------------------------
 
 // All streams are captured, by the same graph, or none is.
@@ -264,58 +293,58 @@ static ncclResult_t order_streams(const struct tt_message *messages, size_t coun
 
 // ---- Launching ----------------------------------------------------------------------------------
 
-// Copies to oneself, each send with the receive of its number.
-static ncclResult_t launch_copies(struct tt_host *host, const struct tt_message *messages,
-                                  size_t count, bool may_wait)
+// The receive of a message to oneself that is the number of its send; `*at`: where to look on.
+static ncclResult_t find_own_receive(const struct tt_host *host, const struct tt_message *messages,
+                                     size_t count, size_t *at, struct tt_message_run *message)
 {
-    size_t receive = 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct tt_op *op = &messages[i].op;
-        if (op->function != TT_SEND || op->root != host->rank) {
-            continue;
-        }
-        while (receive < count && (messages[receive].op.function != TT_RECV ||
-                                   messages[receive].op.root != host->rank)) {
-            receive++;
-        }
-        if (receive == count) {
-            return tt_bug("rank %d: a message to itself without a receive", host->rank);
-        }
-        struct copy copy = {.task = {.host = host,
-                                     .name = "Send",
-                                     .step = copy_step,
-                                     .parts = 1,
-                                     .is_short = may_wait && op->count <= SHORT_BYTES / 8,
-                                     .op_offset = offsetof(struct copy, op)},
-                            .op = *op,
-                            .to = messages[receive++].op.recv};
-        TRY(tt_task_launch(&copy.task, sizeof copy, messages[0].stream));
+    while (*at < count &&
+           (messages[*at].op.function != TT_RECV || messages[*at].op.root != host->rank)) {
+        ++*at;
     }
+    if (*at == count) {
+        return tt_bug("rank %d: a message to itself without a receive", host->rank);
+    }
+    message->writes_at = (uint32_t)*at;
+    message->op.recv = messages[(*at)++].op.recv;
     return ncclSuccess;
 }
 
-// Fills the messages between ranks; returns their bytes.
-static size_t fill(struct tt_host *host, struct messages *all, uint32_t *last,
-                   const struct tt_message *messages, size_t count)
+static bool is_own_receive(const struct tt_host *host, const struct tt_op *op)
 {
-    size_t bytes = 0;
+    return op->function == TT_RECV && op->root == host->rank; // part of the send
+}
+
+// Fills the messages; *bytes_out: how many they move.
+static ncclResult_t fill(const struct tt_host *host, struct messages *all, uint32_t *last,
+                         const struct tt_message *messages, size_t count, size_t *bytes_out)
+{
+    size_t own_receive = 0;
     for (size_t i = 0; i < count; i++) {
         const struct tt_op *op = &messages[i].op;
-        if (op->root == host->rank) {
+        if (is_own_receive(host, op)) {
             continue;
         }
+        bool sends = op->function == TT_SEND;
         uint32_t number = (uint32_t)all->count++;
-        uint32_t *before = &last[2 * op->root + (op->function == TT_SEND)];
-        all->message[number] = (struct tt_message_run){
-            .op = *op, .phase = *before == 0 ? TT_MESSAGE_BEGUN : TT_MESSAGE_QUEUED};
+        uint32_t *before = &last[2 * op->root + sends];
+        struct tt_message_run *message = &all->message[number];
+        *message =
+            (struct tt_message_run){.op = *op,
+                                    .phase = *before == 0 ? TT_MESSAGE_BEGUN : TT_MESSAGE_QUEUED,
+                                    .reads_at = sends ? (uint32_t)i : TT_MESSAGE_NEVER,
+                                    .writes_at = sends ? TT_MESSAGE_NEVER : (uint32_t)i};
+        if (op->root == host->rank) {
+            TRY(find_own_receive(host, messages, count, &own_receive, message));
+        }
         if (*before != 0) {
             all->message[*before - 1].next = number;
         }
         *before = number + 1;
-        bytes += op->count * tt_type_bytes(op->type);
+        *bytes_out += op->count * tt_type_bytes(op->type);
     }
     all->open = all->count;
-    return bytes;
+    tt_behind_mark(all->message, all->count);
+    return ncclSuccess;
 }
 
 static void record_calls(struct tt_host *host, struct messages *all,
@@ -323,7 +352,7 @@ static void record_calls(struct tt_host *host, struct messages *all,
 {
     size_t number = 0;
     for (size_t i = 0; i < count; i++) {
-        if (messages[i].op.root != host->rank) {
+        if (!is_own_receive(host, &messages[i].op)) {
             all->message[number++].line =
                 tt_record_called(&host->record->calls, &messages[i].op, messages[i].stream);
         }
@@ -336,11 +365,12 @@ static ncclResult_t launch(struct tt_host *host, const struct tt_message *messag
     size_t bytes = sizeof(struct messages) + count * sizeof(struct tt_message_run);
     struct messages *all = calloc(1, bytes);
     uint32_t *last = calloc(2 * (size_t)host->nranks, sizeof *last);
-    ncclResult_t result = ncclSuccess;
-    if (all == NULL || last == NULL) {
-        result = tt_fail(ncclSystemError, "rank %d: no memory for %zu messages", host->rank, count);
-    } else {
-        size_t moved = fill(host, all, last, messages, count);
+    size_t moved = 0;
+    ncclResult_t result =
+        all == NULL || last == NULL
+            ? tt_fail(ncclSystemError, "rank %d: no memory for %zu messages", host->rank, count)
+            : fill(host, all, last, messages, count, &moved);
+    if (result == ncclSuccess) {
         if (!is_captured) {
             record_calls(host, all, messages, count);
         }
@@ -349,9 +379,7 @@ static ncclResult_t launch(struct tt_host *host, const struct tt_message *messag
                                      .step = step,
                                      .parts = 1,
                                      .is_short = may_wait && moved <= SHORT_BYTES};
-        if (all->count > 0) {
-            result = tt_task_launch(&all->task, bytes, messages[0].stream);
-        }
+        result = tt_task_launch(&all->task, bytes, messages[0].stream);
     }
     free(last);
     free(all);
@@ -364,7 +392,6 @@ ncclResult_t tt_messages_launch(struct tt_host *host, const struct tt_message *m
     bool is_captured = false;
     TRY(check_captures(host, messages, count, &is_captured));
     TRY(order_streams(messages, count, false));
-    TRY(launch_copies(host, messages, count, may_wait));
     TRY(launch(host, messages, count, may_wait, is_captured));
     return order_streams(messages, count, true);
 }

@@ -49,6 +49,7 @@ struct tt_pair {
         _Atomic uint64_t ended;  // messages of which its buffer is the caller's again
         _Atomic uint64_t pushed; // the last message that it copied to the receiver's buffer
         _Atomic uint64_t filled; // bytes that went into the pair's data, ever
+        _Atomic uint64_t behind; // what the next message has to wait for; see behind.c
     } sender;
     struct { // written by the receiver
         _Alignas(64) _Atomic uint64_t last;
@@ -64,17 +65,29 @@ struct tt_pair {
 };
 _Static_assert(sizeof(struct tt_pair) <= TT_ARENA_PAIR_BYTES, "has its place in the arena");
 
-enum tt_message_phase { TT_MESSAGE_QUEUED, TT_MESSAGE_BEGUN, TT_MESSAGE_OPEN, TT_MESSAGE_OVER };
+// QUEUED: behind one of its pair; HELD: behind a receive into the memory that it reads.
+enum tt_message_phase {
+    TT_MESSAGE_QUEUED,
+    TT_MESSAGE_HELD,
+    TT_MESSAGE_BEGUN,
+    TT_MESSAGE_OPEN,
+    TT_MESSAGE_OVER,
+};
+
+enum { TT_MESSAGE_NEVER = UINT32_MAX };
 
 // A message as one of its ranks goes on with it.
 struct tt_message_run {
-    struct tt_op op; // TT_SEND or TT_RECV; root: the peer, another rank
+    struct tt_op op; // TT_SEND or TT_RECV; root: the peer. To the rank itself: the send, with where
+                     // it is received
     struct tt_record_line *line;
     uint64_t number;
     size_t moved;  // bytes
     uint32_t next; // message of the same pair and direction behind this one; 0: none (task's)
     uint32_t phase;
-    bool has_moved; // something, in the last step
+    uint32_t reads_at, writes_at; // places of its send and receive in the group's calls, or NEVER
+    bool is_behind;               // it has to wait for others of its group (behind.h)
+    bool has_moved;               // something, in the last step
 };
 
 // The pair from rank `from` to rank `to`.
