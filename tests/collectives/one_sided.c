@@ -5,6 +5,7 @@
 
 #include <nccl_device.h>
 #include <stdio.h>
+#include <vgpu/stats.h>
 
 enum { SLOT = 4096, MOST_RANKS = 8 };
 static const int sizes[] = {1, 2, 3, 5, 8};
@@ -341,6 +342,44 @@ static void graphs(void)
     run_processes(2, replay, 60);
 }
 
+// ---- Counts -------------------------------------------------------------------------------------
+
+// What a put moves, exactly, and that signals move nothing.
+static void count(int rank, int size)
+{
+    enum { BYTES = 6 << 20, MOVED = 3000001 };
+    struct member m;
+    if (!member_join(&m, rank, size) || !member_open_window(&m, BYTES)) {
+        return;
+    }
+    ranks_barrier();
+    if (rank == 0) {
+        vgpuStatsStart();
+        EXPECT_OK(ncclPutSignal(m.memory, MOVED, ncclChar, 1, m.window, MOVED, 0, 0, 0, m.comm,
+                                m.stream));
+        EXPECT_OK(ncclPutSignal(m.memory, 7, ncclInt, 1, m.window, 0, 0, 0, 0, m.comm, m.stream));
+        EXPECT_OK(ncclSignal(1, 0, 0, 0, m.comm, m.stream));
+        wait_for(&m, 1, 1);
+    } else {
+        wait_for(&m, 0, 3);
+        EXPECT_OK(ncclSignal(0, 0, 0, 0, m.comm, m.stream));
+    }
+    EXPECT_EQ(wait_within(&m, 20), ncclSuccess);
+    ranks_barrier();
+    if (rank == 0) {
+        EXPECT_EQ(vgpuStatsLink(0, 1), MOVED + 28);
+        EXPECT_EQ(vgpuStatsLinkMessages(0, 1), 2);
+        EXPECT_EQ(vgpuStatsLink(1, 0), 0);
+        vgpuStatsStop();
+    }
+    member_leave(&m);
+}
+
+static void counts(void)
+{
+    run_thread_ranks(2, count, 60);
+}
+
 // ---- What is refused ----------------------------------------------------------------------------
 
 struct refused {
@@ -490,6 +529,7 @@ int main(void)
     RUN(groups);
     RUN(ranks_of_a_thread);
     RUN(graphs);
+    RUN(counts);
     RUN(refusals);
     RUN(without);
     return expect_result();

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <vgpu/device_runtime.h>
 
 // SHORT_BYTES: as of collectives. STEP_BYTES: copied in one step.
 enum { SHORT_BYTES = 64 << 10, STEP_BYTES = 1 << 20, LISTED_BYTES = 200 };
@@ -38,7 +39,8 @@ static enum tt_progress put_step(struct tt_task *task, unsigned part)
     struct put *put = (struct put *)task;
     struct tt_host *host = task->host;
     size_t bytes = put->op.count * tt_type_bytes(put->op.type), left = bytes - put->done;
-    size_t now = left < STEP_BYTES ? left : STEP_BYTES;
+    size_t step = vgpu_counting ? bytes : STEP_BYTES; // counted as one message
+    size_t now = left < step ? left : step;
     (void)part;
     if (tt_host_is_over(host)) {
         return TT_FAILED;
