@@ -84,7 +84,7 @@ static void tell_counts(const struct tt_host *host, const struct collective *col
 static bool is_in_place(const struct tt_host *host, const struct tt_op *op)
 {
     size_t element = tt_type_bytes(op->type), rank = (size_t)host->rank;
-    const char *send = op->send, *recv = op->recv;
+    const uintptr_t send = (uintptr_t)op->send, recv = (uintptr_t)op->recv; // NULL where unused
     const struct tt_uneven *uneven = &op->uneven;
     size_t send_first = rank * op->count, recv_first = rank * op->count;
     if (op->is_uneven) {
