@@ -86,8 +86,9 @@ static const struct tt_param_row rows[TT_PARAM_COUNT] = {
         {"TUTTI_SUMMARY", false, 0, 0, 1, NULL, NULL, "0.1",
          "`1`: at exit, which rank came last how often and how long others waited, on stderr"},
     [TT_PARAM_DUMP_SIGNAL] =
-        {"TUTTI_DUMP_SIGNAL", true, 0, 0, 0, "`USR2`, or a number", "none", "0.1",
-         "signal that makes a process tell its state, as `tuttiDumpState` does"},
+        {"TUTTI_DUMP_SIGNAL", true, 0, 0, 0,
+         "`USR1`, `USR2`, `HUP`, `QUIT`, or the number of a real-time signal, 34 to 64", "none",
+         "0.1", "signal that makes a process tell its state, as `tuttiDumpState` does"},
     [TT_PARAM_DUMP_FILE] = {"TUTTI_DUMP_FILE", true, 0, 0, 0, "a file", "stderr", "0.1",
                             "where such states go, and those of `tuttiDumpState` without a path; "
                             "appended to; `%h`, `%p`, `%r` as above"},
