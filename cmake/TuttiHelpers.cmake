@@ -62,6 +62,10 @@ function(tutti_warnings target)
     if(TUTTI_WERROR)
         target_compile_options(${target} PRIVATE -Werror)
     endif()
+    if(TUTTI_SANITIZE) # what follows from the values that variables can have is judged by the plain build
+        target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-format-overflow -Wno-format-truncation
+            -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-truncation)
+    endif()
 endfunction()
 
 # The atomic operations of a library's C code are seen by the thread sanitizer of the program that loads it, though the
@@ -203,8 +207,9 @@ function(tutti_kernel_program name)
     set_property(GLOBAL PROPERTY "TUTTI_PROGRAM:${T_OUTPUT}" ${name})
 endfunction()
 
-# A libFuzzer target and a short run of it as a test (label fuzz), where clang is installed:
+# A libFuzzer target and a short run of it as a test (label fuzz), where clang is installed, and a longer one (full):
 #   tutti_fuzz(name SOURCES a.c fuzz.c [OPTIONS compiler options] [SEEDS folder] [DEPENDS targets])
+# What it finds lies beside the program, in build/cpu/tests/crash-*.
 function(tutti_fuzz name)
     cmake_parse_arguments(T "" "SEEDS" "SOURCES;OPTIONS;DEPENDS" ${ARGN})
     find_program(TUTTI_CLANG NAMES clang clang-14 clang-16) # libFuzzer comes with clang alone
@@ -226,8 +231,10 @@ function(tutti_fuzz name)
     tutti_add_test(NAME ${name}_build COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target ${name}
         LABELS fuzz TIMEOUT 300)
     # libFuzzer's own exit status for a finding is 77, which would read as skipped.
-    tutti_add_test(NAME ${name} COMMAND ${program} -runs=20000 -max_total_time=20 -timeout=15 -rss_limit_mb=2048
-        -error_exitcode=1 -artifact_prefix=${TUTTI_TEST_DIRECTORY}/ ${corpus} ${T_SEEDS} LABELS fuzz TIMEOUT 120)
+    set(command ${program} -timeout=40 -rss_limit_mb=2048 -error_exitcode=1 -artifact_prefix=${TUTTI_TEST_DIRECTORY}/)
+    tutti_add_test(NAME ${name} COMMAND ${command} -runs=20000 -max_total_time=4 ${corpus} ${T_SEEDS}
+        LABELS fuzz TIMEOUT 120)
+    tutti_add_test(NAME ${name}_full COMMAND ${command} -max_total_time=120 ${corpus} ${T_SEEDS} LABELS full TIMEOUT 400)
     set_tests_properties(${name}_build PROPERTIES FIXTURES_SETUP ${name})
-    set_tests_properties(${name} PROPERTIES FIXTURES_REQUIRED ${name})
+    set_tests_properties(${name} ${name}_full PROPERTIES FIXTURES_REQUIRED ${name})
 endfunction()
