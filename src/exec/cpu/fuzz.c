@@ -58,6 +58,7 @@ static void make(struct team *t)
     t->team.nranks = RANKS;
     t->team.process = process;
     t->team.comm_name = "fuzzed";
+    t->team.comm_hash = 7; // as ranks can say that they are behind work of it
     t->team.abort_flag = &t->abort_flag;
     t->team.async_error = &t->error;
     t->team.has_left = t->has_left;
@@ -184,6 +185,20 @@ static void exchange(struct tt_host *host, uint8_t how)
     tt_circle_look(host);
 }
 
+// Signals with a rank, which may be this one; then a look for circles through ranks that say they
+// wait for some.
+static void signal_ranks(struct tt_host *host, uint8_t how)
+{
+    int peer = how % RANKS;
+    uint64_t until = tt_signal_want(host, peer, how / 4 % 3);
+    tt_signal_give(host, peer);
+    (void)(tt_signal_given(host, peer) >= until);
+    for (int rank = 0; rank < RANKS; rank++) {
+        (void)tt_signal_is_owed(host, rank, peer);
+    }
+    tt_circle_look(host);
+}
+
 // A segment that is there, for tt_buffers_reach; what follows may damage it.
 static void tell(struct team *t, const struct tt_host *host, int rank)
 {
@@ -215,7 +230,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (size >= ACTION_BYTES) {
         size_t bytes = (data[3] | (size_t)data[4] << 8) % 600;
         bytes = bytes < size - ACTION_BYTES ? bytes : size - ACTION_BYTES;
-        if ((data[0] & 0xc0) == 0xc0) {
+        if ((data[0] & 0xe0) == 0xe0) {
+            signal_ranks(host, data[1]);
+        } else if ((data[0] & 0xc0) == 0xc0) {
             exchange(host, data[1]);
         } else if ((data[0] & 0x80) != 0) {
             operate(&team, host, data[1]);
