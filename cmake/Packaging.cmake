@@ -28,7 +28,7 @@ install(DIRECTORY docs DESTINATION share/tutti)
 install(DIRECTORY kernels DESTINATION share/tutti FILES_MATCHING PATTERN "*.cuh" PATTERN "*.md"
     PATTERN "*_for_tests.cuh" EXCLUDE)
 install(FILES vgpu/include/vgpu/check.h DESTINATION share/tutti/vgpu/include/vgpu)
-install(DIRECTORY tests tools DESTINATION share/tutti FILES_MATCHING PATTERN README.md)
+install(DIRECTORY tests tools bench DESTINATION share/tutti FILES_MATCHING PATTERN README.md)
 install(CODE [[
     set(documents "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/doc/tutti")
     get_filename_component(folder "${documents}" DIRECTORY)

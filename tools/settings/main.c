@@ -21,7 +21,8 @@ static const struct line programs[] = {
     {"NCCL_TESTS_DEVICE", "a number", "`0`", "0.1",
      "`tutti-perf`: the GPU of rank 0; the others have those behind it, as in nccl-tests"},
     {"NCCL_TESTS_MIN_BW", "GB/s", "none", "0.1",
-     "`tutti-perf`: an average bus bandwidth below it is a failure, as in nccl-tests"},
+     "`tutti-perf`: an average bus bandwidth below nine tenths of it is a failure, as in "
+     "nccl-tests"},
 };
 
 static const char head[] =
