@@ -6,12 +6,14 @@
 #include "api/arguments.h"
 #include "api/function.h"
 #include "base/log.h"
+#include "base/params.h"
 #include "comm/comm.h"
 #include "comm/estimate.h"
 #include "comm/group.h"
 #include "comm/operators.h"
 #include "exec/executor.h"
 #include "plan/op.h"
+#include "plan/select.h"
 #include "window/window.h"
 
 #include <stdint.h>
@@ -36,6 +38,19 @@ struct launch {
     struct tt_call_context context;
     cudaStream_t stream;
 };
+
+ncclResult_t tt_collective_check_choice(const struct ncclComm *comm, const char *call,
+                                        enum tt_function function, bool is_uneven)
+{
+    if ((comm->ruled_out[is_uneven] >> function & 1) == 0) {
+        return ncclSuccess;
+    }
+    struct tt_settings set = {.algorithms = tt_param_text(TT_PARAM_ALGO),
+                              .protocols = tt_param_text(TT_PARAM_PROTO),
+                              .nranks = comm->nranks,
+                              .has_multicast = !is_uneven && tt_multicast_possible(comm)};
+    return tt_choice_refuse(call, comm->rank, function, set);
+}
 
 static ncclResult_t check(const struct call *call)
 {
@@ -131,9 +146,7 @@ ncclResult_t tt_collective_run(struct ncclComm *comm, const struct tt_op *op,
                                struct tt_call_context *context, cudaStream_t stream)
 {
     if (comm->host == NULL) {
-        return tt_fail(ncclInvalidUsage,
-                       "not implemented yet: rank %d: %s on real GPUs, or among several machines",
-                       comm->rank, tt_function_name(op->function));
+        return tt_team_refuse(comm, tt_function_name(op->function));
     }
     if (tt_estimate_instead(comm, tt_op_send_bytes(op, comm->rank, comm->nranks) +
                                       tt_op_recv_bytes(op, comm->rank, comm->nranks))) {
@@ -155,6 +168,7 @@ static ncclResult_t prepare(const struct call *call, struct launch *launch)
     if (call->count == 0) {
         return ncclSuccess;
     }
+    TRY(tt_collective_check_choice(call->comm, call->name, call->function, false));
     TRY(make_op(call, &launch->op));
     set_multicast(call->comm, launch);
     return tt_check_stream(call->comm, call->name, call->stream);

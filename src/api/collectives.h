@@ -16,4 +16,9 @@ void tt_collective_set_operator(const struct ncclComm *comm, ncclRedOp_t kind, s
 ncclResult_t tt_collective_run(struct ncclComm *comm, const struct tt_op *op,
                                struct tt_call_context *context, cudaStream_t stream);
 
+// Whether NCCL_ALGO and NCCL_PROTO leave a way to do the function: ncclInvalidUsage that says what
+// would.
+ncclResult_t tt_collective_check_choice(const struct ncclComm *comm, const char *call,
+                                        enum tt_function function, bool is_uneven);
+
 #endif

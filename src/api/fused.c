@@ -215,7 +215,8 @@ static ncclResult_t check_communicator(const struct ncclComm *comm)
             "communicator whose ranks are on one host",
             comm->rank, function_name, comm->nranks, comm->lsa_size);
     }
-    return ncclSuccess;
+    return comm->host == NULL && tt_executor->join != NULL ? tt_team_refuse(comm, function_name)
+                                                           : ncclSuccess;
 }
 
 static ncclResult_t run_launch(struct ncclComm *comm, void *argument)

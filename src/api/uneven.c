@@ -251,6 +251,7 @@ static ncclResult_t prepare(const struct call *call, struct launch *launch)
         arguments.count = sum(&call->send, comm->nranks);
         TRY(tt_check_arguments(comm, &arguments));
     }
+    TRY(tt_collective_check_choice(comm, call->name, call->function, true));
     TRY(check_own_count(call));
     bool is_single = call->function == TT_GATHER || call->function == TT_SCATTER;
     launch->op = (struct tt_op){.function = call->function,

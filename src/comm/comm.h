@@ -47,6 +47,8 @@ struct ncclComm {
         *local; // ranks of this communicator in this process, and descriptors to other processes
     struct tt_windows *windows;     // owned by src/window; NULL until the first window
     struct tt_host *host;           // executor's part (team.c); NULL: there is no team
+    uint32_t ruled_out[2];          // functions that NCCL_ALGO, NCCL_PROTO leave no way to do,
+                                    // even and uneven: bits 1 << enum tt_function
     cudaStream_t checked_stream;    // the last one that a call found right
     struct tt_operators *operators; // of ncclRedOpCreatePreMulSum; NULL until the first
     _Atomic int users;              // calls inside this communicator now; freed only when 0
@@ -121,6 +123,9 @@ ncclResult_t tt_peers_agree(struct ncclComm *comm);
 // ---- team.c -------------------------------------------------------------------------------------
 // Joins the host team, where all ranks are on one machine and the executor has one. Collective.
 ncclResult_t tt_team_join(struct ncclComm *comm);
+// ncclInvalidUsage for an operation, `what`, of a communicator that has none; the text says why it
+// has none.
+ncclResult_t tt_team_refuse(const struct ncclComm *comm, const char *what);
 // Ends this rank's part of it: waits for its operations (exec/executor.h). May be called again.
 void tt_team_leave(struct ncclComm *comm);
 

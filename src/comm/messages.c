@@ -39,10 +39,7 @@ static ncclResult_t run_batch(struct ncclComm *comm, void *argument)
         return ncclSuccess;
     }
     if (comm->host == NULL || tt_executor->messages == NULL) {
-        return tt_fail(ncclInvalidUsage,
-                       "not implemented yet: rank %d: messages on real GPUs, or among several "
-                       "machines",
-                       comm->rank);
+        return tt_team_refuse(comm, "messages");
     }
     return tt_executor->messages(comm->host, batch->message, batch->count, tt_group_may_wait());
 }

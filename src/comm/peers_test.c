@@ -3,6 +3,7 @@
 // case runs in processes of its own, because settings are read once. SPDX-License-Identifier: Apache-2.0
 #include "comm/comm.h"
 
+#include "base/log.h"
 #include "expect.h"
 #include "member.h"
 #include "ranks.h"
@@ -140,6 +141,26 @@ static void foreign_runtime(void)
     run_ranks(1, load_foreign, 30);
 }
 
+// Why a communicator has no host team.
+static void without_team(void)
+{
+    enum { MANY = 3000 };
+    struct tt_peer *peers = calloc(MANY, sizeof *peers);
+    struct ncclComm comm = {.rank = 7, .nranks = MANY, .name = "crowd", .peers = peers};
+    EXPECT_OK(tt_team_join(&comm));
+    EXPECT(comm.host == NULL);
+    EXPECT_EQ(tt_team_refuse(&comm, "AllReduce"), ncclInvalidUsage);
+    EXPECT_STR(tt_last_error(), "rank 7: AllReduce: crowd has 3000 ranks on one machine, of which "
+                                "at most 2048 can work together");
+    peers[5].machine_hash = 1;
+    comm.nranks = 8;
+    EXPECT_OK(tt_team_join(&comm));
+    EXPECT(comm.host == NULL);
+    EXPECT_EQ(tt_team_refuse(&comm, "messages"), ncclInvalidUsage);
+    EXPECT_STR(tt_last_error(), "not implemented yet: rank 7: messages among several machines");
+    free(peers);
+}
+
 int main(void)
 {
     RUN(fake_hosts);
@@ -148,5 +169,6 @@ int main(void)
     RUN(team_size);
     RUN(bad_fake_hosts);
     RUN(foreign_runtime);
+    RUN(without_team);
     return expect_result();
 }

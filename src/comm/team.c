@@ -11,6 +11,7 @@
 #include "comm/local.h"
 #include "exec/executor.h"
 #include "plan/select.h"
+#include "window/window.h"
 
 #include <cuda_runtime.h>
 #include <stdlib.h>
@@ -118,10 +119,26 @@ static int device_of(const unsigned char *uuid)
     return -1;
 }
 
+// Reads what the user chose. A rank alone needs no algorithm.
+static ncclResult_t read_choice(struct ncclComm *comm, struct tt_choice *choice_out)
+{
+    uint32_t without_protocol = 0;
+    TRY(tt_choice_parse(tt_param_text(TT_PARAM_ALGO), choice_out));
+    TRY(tt_protocols_parse(tt_param_text(TT_PARAM_PROTO), &without_protocol));
+    if (comm->nranks > 1) {
+        bool has_multicast = tt_multicast_possible(comm);
+        comm->ruled_out[0] =
+            without_protocol | tt_choice_rules_out(choice_out, comm->nranks, has_multicast);
+        comm->ruled_out[1] =
+            without_protocol | tt_choice_rules_out(choice_out, comm->nranks, false);
+    }
+    return ncclSuccess;
+}
+
 static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
 {
     struct tt_choice choice;
-    TRY(tt_choice_parse(tt_param_text(TT_PARAM_ALGO), &choice));
+    TRY(read_choice(comm, &choice));
     int *process = malloc(2 * (size_t)comm->nranks * sizeof *process);
     if (process == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
@@ -163,6 +180,22 @@ ncclResult_t tt_team_join(struct ncclComm *comm)
     struct tt_arena *arena = NULL;
     TRY(share_arena(comm, &arena));
     return join(comm, arena);
+}
+
+ncclResult_t tt_team_refuse(const struct ncclComm *comm, const char *what)
+{
+    if (tt_executor->join == NULL) {
+        return tt_fail(ncclInvalidUsage, "not implemented yet: rank %d: %s on real GPUs",
+                       comm->rank, what);
+    }
+    if (!is_one_machine(comm)) {
+        return tt_fail(ncclInvalidUsage, "not implemented yet: rank %d: %s among several machines",
+                       comm->rank, what);
+    }
+    return tt_fail(ncclInvalidUsage,
+                   "rank %d: %s: %s has %d ranks on one machine, of which at most %d can work "
+                   "together",
+                   comm->rank, what, comm->name, comm->nranks, tt_executor->most_ranks);
 }
 
 void tt_team_leave(struct ncclComm *comm)

@@ -1,4 +1,4 @@
-// NCCL_ALGO's grammar, and the choice of an algorithm. See select.h.
+// The grammar of NCCL_ALGO and NCCL_PROTO, and the choice of an algorithm. See select.h.
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/select.h"
 
@@ -14,6 +14,9 @@ static const enum tt_function functions[TT_CHOICE_FUNCTIONS] = {
 
 // NCCL's names of what there is not here.
 static const char *const absent[] = {"CollNetDirect", "CollNetChain", "NVLSTree", "PAT", NULL};
+
+// NCCL's protocols. How bytes move here does not depend on them.
+static const char *const protocols[] = {"LL", "LL128", "Simple", NULL};
 
 // A piece of the text: [at, at + length).
 struct word {
@@ -91,11 +94,48 @@ static bool bit_of(struct word name, uint32_t *bit_out)
     return false;
 }
 
+static bool bit_of_protocol(struct word name, uint32_t *bit_out)
+{
+    for (int i = 0; protocols[i] != NULL; i++) {
+        if (is_word(name, protocols[i])) {
+            *bit_out = 1u << i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *all_protocols(char *text, size_t bytes)
+{
+    text[0] = 0;
+    for (int i = 0; protocols[i] != NULL; i++) {
+        add_name(text, bytes, protocols[i]);
+    }
+    return text;
+}
+
 // ---- Grammar ------------------------------------------------------------------------------------
 
-static ncclResult_t parse_list(const char *text, struct word list, uint32_t *allowed_out,
+// What a variable chooses among.
+struct variable {
+    const char *name, *what;
+    bool (*bit_of)(struct word name, uint32_t *bit_out);
+    const char *(*all_names)(char *text, size_t bytes);
+};
+static const struct variable algo = {"NCCL_ALGO", "algorithm", bit_of, all_names};
+static const struct variable proto = {"NCCL_PROTO", "protocol", bit_of_protocol, all_protocols};
+
+// What is being read.
+struct parse {
+    const struct variable *variable;
+    const char *text;
+    uint32_t *allowed, *refused; // [TT_CHOICE_FUNCTIONS]
+};
+
+static ncclResult_t parse_list(const struct parse *parse, struct word list, uint32_t *allowed_out,
                                uint32_t *refused_out)
 {
+    const struct variable *variable = parse->variable;
     bool excludes = list.length > 0 && list.at[0] == '^';
     if (excludes) {
         list.at++;
@@ -105,10 +145,11 @@ static ncclResult_t parse_list(const char *text, struct word list, uint32_t *all
     struct word name;
     while (next_word(&list, ',', &name)) {
         uint32_t bit = 0;
-        if (!bit_of(name, &bit)) {
+        if (name.length > 0 && !variable->bit_of(name, &bit)) { // nothing between commas is nothing
             char names[200];
-            return tt_fail(ncclInvalidUsage, "NCCL_ALGO=%s: \"%.*s\" is no algorithm; there are %s",
-                           text, (int)name.length, name.at, all_names(names, sizeof names));
+            return tt_fail(ncclInvalidUsage, "%s=%s: \"%.*s\" is no %s; there are %s",
+                           variable->name, parse->text, (int)name.length, name.at, variable->what,
+                           variable->all_names(names, sizeof names));
         }
         named |= bit;
     }
@@ -118,9 +159,9 @@ static ncclResult_t parse_list(const char *text, struct word list, uint32_t *all
 }
 
 // One entry, `list` or `function:list`.
-static ncclResult_t parse_entry(const char *text, struct word entry, bool is_first,
-                                struct tt_choice *choice)
+static ncclResult_t parse_entry(const struct parse *parse, struct word entry, bool is_first)
 {
+    const char *variable = parse->variable->name;
     struct word function = {NULL, 0};
     if (entry.length == 0) { // a ; may end the text
         return ncclSuccess;
@@ -129,26 +170,43 @@ static ncclResult_t parse_entry(const char *text, struct word entry, bool is_fir
         (void)next_word(&entry, ':', &function);
     } else if (!is_first) {
         return tt_fail(ncclInvalidUsage,
-                       "NCCL_ALGO=%s: \"%.*s\" names no function; all entries but the first must, "
-                       "as in ring;AllReduce:tree",
-                       text, (int)entry.length, entry.at);
+                       "%s=%s: \"%.*s\" names no function; all entries but the first must, as in "
+                       "%s",
+                       variable, parse->text, (int)entry.length, entry.at,
+                       parse->variable == &algo ? "ring;AllReduce:tree" : "Simple;AllReduce:LL");
     }
     uint32_t allowed = 0;
     uint32_t refused = 0;
-    TRY(parse_list(text, entry, &allowed, &refused));
+    TRY(parse_list(parse, entry, &allowed, &refused));
     bool found = false;
     for (int i = 0; i < TT_CHOICE_FUNCTIONS; i++) {
         if (function.at == NULL || is_word(function, tt_function_name(functions[i]))) {
-            choice->allowed[i] = allowed;
-            choice->refused[i] = refused;
+            parse->allowed[i] = allowed;
+            parse->refused[i] = refused;
             found = true;
         }
     }
     if (!found) {
         return tt_fail(ncclInvalidUsage,
-                       "NCCL_ALGO=%s: \"%.*s\" is no function to choose for; there are Broadcast, "
+                       "%s=%s: \"%.*s\" is no function to choose for; there are Broadcast, "
                        "Reduce, AllGather, ReduceScatter, AllReduce",
-                       text, (int)function.length, function.at);
+                       variable, parse->text, (int)function.length, function.at);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t parse_all(const struct parse *parse)
+{
+    struct word rest = {parse->text, strlen(parse->text)};
+    struct word entry;
+    bool is_first = true;
+    for (int i = 0; i < TT_CHOICE_FUNCTIONS; i++) {
+        parse->allowed[i] = ~0u;
+        parse->refused[i] = 0;
+    }
+    while (parse->text[0] != 0 && next_word(&rest, ';', &entry)) {
+        TRY(parse_entry(parse, entry, is_first));
+        is_first = false;
     }
     return ncclSuccess;
 }
@@ -156,21 +214,24 @@ static ncclResult_t parse_entry(const char *text, struct word entry, bool is_fir
 ncclResult_t tt_choice_parse(const char *text, struct tt_choice *choice_out)
 {
     struct tt_choice choice = {.text = ""};
-    for (int i = 0; i < TT_CHOICE_FUNCTIONS; i++) {
-        choice.allowed[i] = ~0u;
-    }
+    TRY(parse_all(&(struct parse){&algo, text, choice.allowed, choice.refused}));
     (void)snprintf(choice.text, sizeof choice.text, "%s", text);
-    struct word rest = {text, strlen(text)};
-    struct word entry;
-    bool is_first = true;
-    while (text[0] != 0 && next_word(&rest, ';', &entry)) {
-        ncclResult_t result = parse_entry(text, entry, is_first, &choice);
-        if (result != ncclSuccess) {
-            return result;
-        }
-        is_first = false;
-    }
     *choice_out = choice;
+    return ncclSuccess;
+}
+
+ncclResult_t tt_protocols_parse(const char *text, uint32_t *ruled_out)
+{
+    uint32_t allowed[TT_CHOICE_FUNCTIONS], refused[TT_CHOICE_FUNCTIONS];
+    TRY(parse_all(&(struct parse){&proto, text, allowed, refused}));
+    *ruled_out = 0;
+    for (int i = 0; i < TT_CHOICE_FUNCTIONS; i++) {
+        bool is_left = false;
+        for (int k = 0; protocols[k] != NULL; k++) {
+            is_left = is_left || (allowed[i] >> k & 1) != 0;
+        }
+        *ruled_out |= is_left ? 0 : 1u << functions[i];
+    }
     return ncclSuccess;
 }
 
@@ -184,7 +245,8 @@ static const char *reason(const struct tt_choice *choice, const struct tt_proble
     bool is_forced = algorithm->is_staged && !means.is_mapped;
     for (int i = 0; i < TT_CHOICE_FUNCTIONS; i++) {
         uint32_t allowed = is_forced ? ~choice->refused[i] : choice->allowed[i];
-        if (functions[i] == problem->function && (allowed >> index & 1) == 0) {
+        if (functions[i] == problem->function && problem->nranks > 1 &&
+            (allowed >> index & 1) == 0) {
             return "not allowed";
         }
     }
@@ -234,4 +296,59 @@ ncclResult_t tt_select(const struct tt_choice *choice, const struct tt_problem *
         }
     }
     return none_left(choice, problem, means);
+}
+
+// ---- What no buffers could make possible --------------------------------------------------------
+
+static struct tt_problem problem_of(enum tt_function function, int nranks)
+{
+    return (struct tt_problem){.function = function,
+                               .nranks = nranks,
+                               .count = 1,
+                               .element = 1,
+                               .accumulator = 4,
+                               .lanes = 1};
+}
+
+uint32_t tt_choice_rules_out(const struct tt_choice *choice, int nranks, bool has_multicast)
+{
+    struct tt_means best = {.is_mapped = true, .has_multicast = has_multicast};
+    uint32_t ruled_out = 0;
+    for (int i = 0; i < TT_CHOICE_FUNCTIONS; i++) {
+        struct tt_problem problem = problem_of(functions[i], nranks);
+        bool is_left = false;
+        for (int k = 0; tt_algorithms[k] != NULL; k++) {
+            is_left = is_left || reason(choice, &problem, best, k) == NULL;
+        }
+        ruled_out |= is_left ? 0 : 1u << functions[i];
+    }
+    return ruled_out;
+}
+
+ncclResult_t tt_choice_refuse(const char *call, int rank, enum tt_function function,
+                              struct tt_settings set)
+{
+    char fits[120] = "";
+    uint32_t without_protocol = 0;
+    TRY(tt_protocols_parse(set.protocols, &without_protocol));
+    if ((without_protocol >> function & 1) != 0) {
+        return tt_fail(ncclInvalidUsage,
+                       "%s: rank %d: NCCL_PROTO=%s leaves no protocol for %s; there are %s", call,
+                       rank, set.protocols, tt_function_name(function),
+                       all_protocols(fits, sizeof fits));
+    }
+    struct tt_problem problem = problem_of(function, set.nranks);
+    for (int i = 0; tt_algorithms[i] != NULL; i++) {
+        const struct tt_algorithm *algorithm = tt_algorithms[i];
+        bool is_possible = set.has_multicast || !algorithm->needs_multicast;
+        if (is_possible && algorithm->can(&problem)) {
+            add_name(fits, sizeof fits,
+                     algorithm->nccl_name != NULL ? algorithm->nccl_name : algorithm->name);
+        }
+    }
+    return tt_fail(ncclInvalidUsage,
+                   "%s: rank %d: NCCL_ALGO=%s leaves no algorithm for %s on %d ranks%s; these can "
+                   "do it: %s",
+                   call, rank, set.algorithms, tt_function_name(function), set.nranks,
+                   set.has_multicast ? "" : ", without multicast", fits);
 }

@@ -1,5 +1,5 @@
 // Which algorithm does a problem: what NCCL_ALGO allows, what the buffers allow, in the order of
-// tt_algorithms.
+// tt_algorithms. NCCL_PROTO is read as NCCL reads it, but there is one way to move bytes here.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_PLAN_SELECT_H
 #define TT_PLAN_SELECT_H
@@ -21,9 +21,26 @@ struct tt_choice {
 // Reads NCCL_ALGO's value: `list[;function:list]...`, a list is names between commas, after a ^ the
 // names that are not allowed. Names are the algorithms' NCCL names and own names in any case;
 // NCCL's names for algorithms that do not exist here (CollNetDirect, CollNetChain, NVLSTree, PAT)
-// allow nothing. "" allows all. ncclInvalidUsage for what has no such form; the text says what
-// would.
+// allow nothing. "" allows all, and so does a ^ alone; nothing between two commas is left out.
+// ncclInvalidUsage for what has no such form; the text says what would.
 ncclResult_t tt_choice_parse(const char *text, struct tt_choice *choice_out);
+// The same for NCCL_PROTO's value, with LL, LL128 and Simple. *ruled_out: functions for which none
+// is left, as bits 1 << enum tt_function.
+ncclResult_t tt_protocols_parse(const char *text, uint32_t *ruled_out);
+
+// Functions for which the choice leaves no algorithm, wherever buffers lie: bits 1 << enum
+// tt_function. has_multicast: some buffers can be reached through the switch.
+uint32_t tt_choice_rules_out(const struct tt_choice *choice, int nranks, bool has_multicast);
+
+// What a function that is ruled out is refused for.
+struct tt_settings {
+    const char *algorithms, *protocols; // NCCL_ALGO, NCCL_PROTO
+    int nranks;
+    bool has_multicast; // as for tt_choice_rules_out
+};
+// Says which variable leaves nothing, and what would: ncclInvalidUsage.
+ncclResult_t tt_choice_refuse(const char *call, int rank, enum tt_function function,
+                              struct tt_settings set);
 
 // What there is for a problem.
 struct tt_means {

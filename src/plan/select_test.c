@@ -101,14 +101,80 @@ static void refused(const char *text, const char *why)
 static void wrong_texts(void)
 {
     refused("rings", "\"rings\" is no algorithm; there are NVLS, Ring, Tree");
-    refused("ring,", "\"\" is no algorithm");
-    refused("ring,,tree", "\"\" is no algorithm");
-    refused("^", "\"\" is no algorithm");
-    refused("allreduce:", "\"\" is no algorithm");
+    refused("ring, tree", "\" tree\" is no algorithm");
+    refused("LL", "\"LL\" is no algorithm");
     refused("ring;tree", "\"tree\" names no function");
     refused("alltoall:ring", "\"alltoall\" is no function");
     refused("allreduce:ring:tree", "\"ring:tree\" is no algorithm");
     refused("^ring,^tree", "\"^tree\" is no algorithm");
+}
+
+// As NCCL reads lists: nothing between commas is no name.
+static void empty_names(void)
+{
+    EXPECT_STR(chosen("ring,", TT_ALL_REDUCE, plain), "ring");
+    EXPECT_STR(chosen(",,ring,,tree", TT_BROADCAST, plain), "ring");
+    EXPECT_STR(chosen("^", TT_ALL_REDUCE, plain), "direct");
+    EXPECT_STR(chosen("allreduce:", TT_ALL_REDUCE, plain), "none");
+}
+
+static uint32_t bit(enum tt_function function)
+{
+    return 1u << function;
+}
+
+// Protocols change nothing, but their list is read, and may leave none.
+static void protocols(void)
+{
+    uint32_t none = bit(TT_ALL_REDUCE);
+    EXPECT_OK(tt_protocols_parse("", &none));
+    EXPECT_EQ(none, 0);
+    EXPECT_OK(tt_protocols_parse("simple", &none));
+    EXPECT_EQ(none, 0);
+    EXPECT_OK(tt_protocols_parse("^LL128;allreduce:LL128", &none));
+    EXPECT_EQ(none, 0);
+    EXPECT_OK(tt_protocols_parse("LL,Simple;AllReduce:^LL,LL128,Simple", &none));
+    EXPECT_EQ(none, bit(TT_ALL_REDUCE));
+    EXPECT_EQ(tt_protocols_parse("LL,Ring", &none), ncclInvalidUsage);
+    EXPECT_STR(tt_last_error(),
+               "NCCL_PROTO=LL,Ring: \"Ring\" is no protocol; there are LL, LL128, Simple");
+    EXPECT_EQ(tt_protocols_parse("LL;Simple", &none), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), "as in Simple;AllReduce:LL");
+}
+
+static uint32_t ruled_out(const char *text, int nranks, bool has_multicast)
+{
+    struct tt_choice choice;
+    EXPECT_OK(tt_choice_parse(text, &choice));
+    return tt_choice_rules_out(&choice, nranks, has_multicast);
+}
+
+// What no buffers could help is known before there are any.
+static void what_is_ruled_out(void)
+{
+    uint32_t five = bit(TT_BROADCAST) | bit(TT_REDUCE) | bit(TT_ALL_GATHER) |
+                    bit(TT_REDUCE_SCATTER) | bit(TT_ALL_REDUCE);
+    EXPECT_EQ(ruled_out("", 4, true), 0);
+    EXPECT_EQ(ruled_out("Ring", 4, false), 0);
+    EXPECT_EQ(ruled_out("Tree", 4, true), five & ~bit(TT_BROADCAST) & ~bit(TT_ALL_REDUCE));
+    EXPECT_EQ(ruled_out("Tree;reduce:ring", 4, true), bit(TT_ALL_GATHER) | bit(TT_REDUCE_SCATTER));
+    EXPECT_EQ(ruled_out("NVLS", 4, true), 0);
+    EXPECT_EQ(ruled_out("NVLS", 4, false), five);
+    EXPECT_EQ(ruled_out("NVLS", 1, false), 0); // a rank alone needs no algorithm
+    EXPECT_EQ(ruled_out("PAT;allgather:ring", 4, true), five & ~bit(TT_ALL_GATHER));
+    struct tt_settings set = {"Tree", "", 4, true};
+    EXPECT_EQ(tt_choice_refuse("ncclReduce", 2, TT_REDUCE, set), ncclInvalidUsage);
+    EXPECT_STR(tt_last_error(),
+               "ncclReduce: rank 2: NCCL_ALGO=Tree leaves no algorithm for Reduce on 4 ranks; "
+               "these can do it: NVLS, direct, Ring, staged");
+    set = (struct tt_settings){"NVLS", "Simple;Reduce:^LL,LL128,Simple", 8, false};
+    EXPECT_EQ(tt_choice_refuse("ncclBcast", 0, TT_BROADCAST, set), ncclInvalidUsage);
+    EXPECT_STR(tt_last_error(),
+               "ncclBcast: rank 0: NCCL_ALGO=NVLS leaves no algorithm for Broadcast on 8 ranks, "
+               "without multicast; these can do it: direct, Ring, Tree, staged");
+    EXPECT_EQ(tt_choice_refuse("ncclReduce", 0, TT_REDUCE, set), ncclInvalidUsage);
+    EXPECT_STR(tt_last_error(), "ncclReduce: rank 0: NCCL_PROTO=Simple;Reduce:^LL,LL128,Simple "
+                                "leaves no protocol for Reduce; there are LL, LL128, Simple");
 }
 
 int main(void)
@@ -118,5 +184,8 @@ int main(void)
     RUN(memory_that_is_not_mapped);
     RUN(nothing_left);
     RUN(wrong_texts);
+    RUN(empty_names);
+    RUN(protocols);
+    RUN(what_is_ruled_out);
     return expect_result();
 }

@@ -34,6 +34,10 @@ const struct tt_window *tt_window_find(const struct ncclComm *comm, const void *
 // first window. NULL where the communicator has no windows yet.
 const ncclDevComm *tt_window_device_comm(const struct ncclComm *comm);
 
+// Whether the communicator's LSA teams have multicast, as far as this rank can tell: all members'
+// devices do, and devices that appear twice in a team may be added twice.
+bool tt_multicast_possible(const struct ncclComm *comm);
+
 // Frees all that windows own for this rank; accepts a communicator without windows. Local: never
 // waits for peers.
 void tt_windows_destroy(struct ncclComm *comm);

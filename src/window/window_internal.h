@@ -172,9 +172,6 @@ void tt_window_withdraw(struct tt_registered *registered);
 // Of a process's flat range: unbinds and unmaps its multicast part.
 void tt_multicast_destroy(struct tt_flat *flat);
 
-// Whether the communicator's LSA teams have multicast, as far as this rank can tell: all members'
-// devices do, and devices that appear twice in a team may be added twice.
-bool tt_multicast_possible(const struct ncclComm *comm);
 // The handle of the LSA team that has multicast; an empty one otherwise.
 ncclMultimemHandle_t tt_multimem_handle(bool available);
 

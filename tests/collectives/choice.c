@@ -1,0 +1,169 @@
+// NCCL_ALGO and NCCL_PROTO: what they leave nothing for is refused by the call, on every rank, with
+// the variable, its value and what would do; what they cannot mean, by the communicator's making.
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives.h"
+
+#include <stdio.h>
+#include <tutti.h>
+
+enum { RANKS = 3, BYTES = 1 << 20 };
+
+static void refused(struct member *m, ncclResult_t result, const char *text)
+{
+    EXPECT_EQ(result, ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(m->comm), text);
+}
+
+// A form that works, to see that nothing is left of what was refused.
+static void works(struct member *m, struct area *area, enum function function, size_t count)
+{
+    struct form form = {.function = function, .type = ncclFloat32, .count = count};
+    EXPECT_EQ(member_state(m), ncclSuccess);
+    check_form(m, area, &form);
+}
+
+// Trees add nothing up here but for AllReduce.
+static void only_trees(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    size_t counts[RANKS] = {1, 2, 3};
+    if (!join_with_area(&m, &area, rank, size, BYTES)) {
+        return;
+    }
+    char *send = area.memory, *recv = area.memory + BYTES / 2, text[160];
+    (void)snprintf(text, sizeof text,
+                   "ncclReduceScatter: rank %d: NCCL_ALGO=Tree leaves no algorithm for "
+                   "ReduceScatter on 3 ranks; these can do it: NVLS, direct, Ring, staged",
+                   rank);
+    for (size_t count = 1; count < 20000; count *= 141) { // small ones alike
+        refused(&m, ncclReduceScatter(send, recv, count, ncclFloat, ncclSum, m.comm, m.stream),
+                text);
+        refused(&m, ncclAllGather(send, recv, count, ncclFloat, m.comm, m.stream), "AllGather");
+        refused(&m, ncclReduce(send, recv, count, ncclFloat, ncclSum, 0, m.comm, m.stream),
+                "for Reduce on");
+    }
+    refused(&m, tuttiReduceScatterV(send, recv, counts, ncclFloat, ncclSum, m.comm, m.stream),
+            "tuttiReduceScatterV: rank");
+    EXPECT_OK(ncclReduceScatter(send, recv, 0, ncclFloat, ncclSum, m.comm, m.stream));
+    // Arguments first, as in NCCL.
+    EXPECT_EQ(ncclReduceScatter(send, recv, 1, ncclNumTypes, ncclSum, m.comm, m.stream),
+              ncclInvalidArgument);
+    EXPECT_OK(ncclGroupStart());
+    EXPECT_OK(ncclAllReduce(send, recv, 5, ncclFloat, ncclSum, m.comm, m.stream));
+    refused(&m, ncclAllGather(send, recv, 5, ncclFloat, m.comm, m.stream), "NCCL_ALGO=Tree");
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    works(&m, &area, ALL_REDUCE, 4);
+    works(&m, &area, ALL_REDUCE, 40000);
+    works(&m, &area, BROADCAST, 40000);
+    works(&m, &area, ALL_TO_ALL, 4000); // not chosen for
+    works(&m, &area, GATHER, 4000);
+    leave_with_area(&m, &area);
+}
+
+// The switch is asked for, and there is none.
+static void no_switch(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    if (!join_with_area(&m, &area, rank, size, BYTES)) {
+        return;
+    }
+    char *send = area.memory, *recv = area.memory + BYTES / 2;
+    if (size == 1) { // alone, no algorithm is needed
+        works(&m, &area, ALL_REDUCE, 10000);
+        works(&m, &area, REDUCE_SCATTER, 3);
+    } else {
+        refused(&m, ncclAllReduce(send, recv, 9, ncclInt, ncclSum, m.comm, m.stream),
+                "NCCL_ALGO=nvls leaves no algorithm for AllReduce on 3 ranks, without multicast; "
+                "these can do it: direct, Ring, Tree, staged");
+    }
+    leave_with_area(&m, &area);
+}
+
+// There is one, but it does not reach the buffers: that is known once all have come.
+static void far_from_the_switch(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    if (!join_with_area(&m, &area, rank, size, BYTES)) {
+        return;
+    }
+    char *send = area.memory, *recv = area.memory + BYTES / 2;
+    EXPECT_OK(ncclAllReduce(send, recv, 40000, ncclInt, ncclSum, m.comm, m.stream));
+    EXPECT_EQ(wait_within(&m, 1), ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(m.comm), "NCCL_ALGO=NVLS leaves no algorithm");
+    EXPECT_CONTAINS(ncclGetLastError(m.comm), "switch: needs buffers with multicast");
+    ranks_barrier();
+    EXPECT_OK(ncclCommAbort(m.comm));
+    m.comm = NULL;
+    leave_with_area(&m, &area);
+}
+
+// No protocol is left for one function.
+static void no_protocol(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    if (!join_with_area(&m, &area, rank, size, BYTES)) {
+        return;
+    }
+    char *send = area.memory, *recv = area.memory + BYTES / 2;
+    refused(&m, ncclReduce(send, recv, 9, ncclInt, ncclSum, 1, m.comm, m.stream),
+            "NCCL_PROTO=LL;reduce:^LL,LL128,Simple leaves no protocol for Reduce; there are LL, "
+            "LL128, Simple");
+    works(&m, &area, ALL_REDUCE, 40000);
+    leave_with_area(&m, &area);
+}
+
+static void bad_value(int rank, int size)
+{
+    ncclUniqueId id = share_id(rank);
+    ncclComm_t comm = NULL;
+    EXPECT_CUDA(cudaSetDevice(rank));
+    EXPECT_EQ(ncclCommInitRank(&comm, size, id, rank), ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), getenv("TUTTI_TEST_TEXT"));
+    EXPECT(comm == NULL);
+    ranks_barrier();
+}
+
+static void with(const char *name, const char *value, int size, rank_function function)
+{
+    (void)setenv(name, value, 1);
+    run_processes(size, function, 30);
+    (void)unsetenv(name);
+}
+
+static void algorithms(void)
+{
+    with("NCCL_ALGO", "Tree", RANKS, only_trees);
+    with("NCCL_ALGO", "NVLS", RANKS, far_from_the_switch);
+    (void)setenv("NCCL_NVLS_ENABLE", "0", 1);
+    with("NCCL_ALGO", "nvls", RANKS, no_switch);
+    with("NCCL_ALGO", "nvls", 1, no_switch);
+    (void)unsetenv("NCCL_NVLS_ENABLE");
+}
+
+static void protocols(void)
+{
+    with("NCCL_PROTO", "LL;reduce:^LL,LL128,Simple", RANKS, no_protocol);
+}
+
+static void bad_values(void)
+{
+    (void)setenv("TUTTI_TEST_TEXT", "NCCL_ALGO=rings: \"rings\" is no algorithm; there are", 1);
+    with("NCCL_ALGO", "rings", 2, bad_value);
+    (void)setenv("TUTTI_TEST_TEXT", "NCCL_ALGO=Ring;Tree: \"Tree\" names no function", 1);
+    with("NCCL_ALGO", "Ring;Tree", 1, bad_value);
+    (void)setenv("TUTTI_TEST_TEXT", "NCCL_PROTO=LL64: \"LL64\" is no protocol; there are LL,", 1);
+    with("NCCL_PROTO", "LL64", 2, bad_value);
+    (void)unsetenv("TUTTI_TEST_TEXT");
+}
+
+int main(void)
+{
+    RUN(algorithms);
+    RUN(protocols);
+    RUN(bad_values);
+    return expect_result();
+}
