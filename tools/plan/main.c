@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int no_memory(void)
@@ -102,6 +103,7 @@ int main(int argc, char **argv)
     } else {
         status = show(&request);
     }
+    free(request.tables);
     if (fflush(stdout) != 0) {
         (void)fprintf(stderr, "tutti-plan: standard output: %s\n", strerror(errno));
         return 1;

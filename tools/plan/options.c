@@ -22,6 +22,11 @@ static const char help[] =
     "\n"
     "  -n, --ranks N         ranks (4)\n"
     "  -c, --count N         elements, as NCCL counts them for the function (1000); 64K, 1M, 1G\n"
+    "  -C, --counts LIST     uneven sizes: elements of each rank, 5,0,2; what a rank gets of a\n"
+    "                        reduce_scatter or scatter, gives to an all_gather or gather, what "
+    "each\n"
+    "                        rank sends to it in an alltoall: or rows, one for each sender, "
+    "1,2/0,3\n"
     "  -t, --type TYPE       float (default), half, bfloat16, double, f8e4m3, f8e5m2, int8, "
     "uint8,\n"
     "                        int32, uint32, int64, uint64\n"
@@ -40,11 +45,13 @@ static const char help[] =
     "\n"
     "Examples: tutti-plan all_reduce -n 8 -a ring -R 2      one rank's steps\n"
     "          tutti-plan broadcast -n 8 -c 1M --traffic    what a switch saves\n"
+    "          tutti-plan all_gather --counts 5,0,2         uneven sizes\n"
     "          tutti-plan all_reduce -a ring -c 64K -s ring.svg\n";
 
 static const struct option options[] = {
     {"ranks", required_argument, NULL, 'n'},
     {"count", required_argument, NULL, 'c'},
+    {"counts", required_argument, NULL, 'C'},
     {"type", required_argument, NULL, 't'},
     {"root", required_argument, NULL, 'r'},
     {"lanes", required_argument, NULL, 'l'},
@@ -170,7 +177,11 @@ static bool read_option(int option, const char *value, struct request *request)
 {
     struct tt_problem *problem = &request->problem;
     switch (option) {
+    case 'C':
+        request->uneven = value;
+        return true;
     case 'n':
+        request->ranks_given = true;
         return read_int("ranks", value, 1, MOST_RANKS, &problem->nranks);
     case 'c': // so that no buffer's bytes pass what a size can say
         return read_number("count", value, 0, (size_t)1 << 48, &problem->count);
@@ -257,7 +268,7 @@ int read_options(int argc, char **argv, struct request *request_out)
         .problem = {.nranks = 4, .count = 1000, .element = 4, .accumulator = 4, .lanes = 1},
         .rank = -1};
     int option = 0;
-    while ((option = getopt_long(argc, argv, "n:c:t:r:l:ia:R:s:kbLh", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "n:c:C:t:r:l:ia:R:s:kbLh", options, NULL)) != -1) {
         if (option == 'h') {
             (void)printf("%s", help);
             exit(0);
@@ -277,8 +288,13 @@ int read_options(int argc, char **argv, struct request *request_out)
                           : "tutti-plan: one function at a time, and options begin with --\n");
         return USAGE;
     }
-    if (!read_function(argv[optind], &request.problem.function) || !check_ranks(&request) ||
-        !choose(&request)) {
+    if (!read_function(argv[optind], &request.problem.function) ||
+        (request.uneven != NULL &&
+         !read_counts(&request, request.uneven, request.ranks_given, MOST_RANKS))) {
+        return USAGE;
+    }
+    if (!check_ranks(&request) || !choose(&request)) {
+        free(request.tables);
         return USAGE;
     }
     *request_out = request;
