@@ -26,9 +26,11 @@ enum fault {
 
 // What every rank's message must contain.
 static const char *const texts[FAULTS][2] = {
-    [ALL_GATHER_COUNTS] = {"AllGatherV", "the count of rank 1 is 0 on rank 0 and 6 on rank 1"},
-    [REDUCE_SCATTER_COUNTS] = {"ReduceScatterV",
-                               "the count of rank 2 is 3 on rank 0 and 4 on rank 1"},
+    [ALL_GATHER_COUNTS] =
+        {"AllGatherV", "the count of rank 1 is 0 on rank 0, as on 2 of 3 ranks, and 6 on rank 1"},
+    [REDUCE_SCATTER_COUNTS] =
+        {"ReduceScatterV",
+         "the count of rank 2 is 3 on rank 0, as on 2 of 3 ranks, and 4 on rank 1"},
     [REDUCE_SCATTER_OPERATOR] = {"sum", "max"},
     [ALL_TO_ALL_PAIR] = {"AllToAllV", "rank 1 sends 5 elements to rank 2, which expects 3"},
     [GATHER_COUNT] = {"GatherV", "rank 1 sends 2 elements to rank 0, which expects 0"},

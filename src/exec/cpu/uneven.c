@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct tt_uneven_tables {
@@ -69,6 +70,41 @@ static ncclResult_t check_pairs(const struct tt_host *host, const struct tt_op *
     return ncclSuccess;
 }
 
+// How many ranks give `count` for rank `of`.
+static int count_alike(const size_t *list, size_t n, size_t of, size_t count)
+{
+    int alike = 0;
+    for (size_t rank = 0; rank < n; rank++) {
+        alike += list[rank * n + of] == count;
+    }
+    return alike;
+}
+
+// The counts of rank `of` are not one: what most give, and the first that gives another.
+static ncclResult_t lists_differ(const struct tt_op *op, const size_t *list, size_t n, size_t of)
+{
+    char text[120], others[64] = "";
+    size_t usual = 0, odd = 0;
+    for (size_t rank = 1; rank < n; rank++) {
+        if (count_alike(list, n, of, list[rank * n + of]) >
+            count_alike(list, n, of, list[usual * n + of])) {
+            usual = rank;
+        }
+    }
+    while (list[odd * n + of] == list[usual * n + of]) {
+        odd++; // there is one
+    }
+    int alike = count_alike(list, n, of, list[usual * n + of]);
+    if (alike > 1) {
+        (void)snprintf(others, sizeof others, ", as on %d of %zu ranks,", alike, n);
+    }
+    tt_op_describe(op, text, sizeof text);
+    return tt_fail(ncclInvalidUsage,
+                   "%s: the count of rank %zu is %zu on rank %zu%s and %zu on rank %zu: all ranks "
+                   "must give the same counts",
+                   text, of, list[usual * n + of], usual, others, list[odd * n + of], odd);
+}
+
 // Where every rank lists all ranks' counts, the lists must be one.
 static ncclResult_t check_lists(const struct tt_host *host, const struct tt_op *op,
                                 const size_t *list)
@@ -77,12 +113,7 @@ static ncclResult_t check_lists(const struct tt_host *host, const struct tt_op *
     for (size_t rank = 1; rank < n; rank++) {
         for (size_t i = 0; i < n; i++) {
             if (list[rank * n + i] != list[i]) {
-                char text[120];
-                tt_op_describe(op, text, sizeof text);
-                return tt_fail(ncclInvalidUsage,
-                               "%s: the count of rank %zu is %zu on rank 0 and %zu on rank %zu: "
-                               "all ranks must give the same counts",
-                               text, i, list[i], list[rank * n + i], rank);
+                return lists_differ(op, list, n, i);
             }
         }
     }
