@@ -16,27 +16,32 @@ enum { RANKS = 8, MEGA = 1 << 20, TIMES = 4 };
 
 struct traffic {
     enum function function;
-    const char *algorithm;    // NCCL_ALGO
-    double most_in, most_out; // of the busiest port, in S
+    const char *algorithm;         // NCCL_ALGO
+    double most_in, most_out, all; // of the busiest port, of all ports in, in S
 };
 
 static const struct traffic table[] = {
-    {ALL_REDUCE, "direct", 1.75, 1.75},
-    {ALL_REDUCE, "NVLS", 1.125, 1.125},
-    {REDUCE_SCATTER, "direct", 0.875, 0.875},
-    {REDUCE_SCATTER, "NVLS", 0.125, 1},
-    {ALL_GATHER, "direct", 0.875, 0.875},
-    {ALL_GATHER, "NVLS", 1, 0.125},
-    {BROADCAST, "direct", 1, 7},
-    {BROADCAST, "Ring", 1, 1},
-    {BROADCAST, "NVLS", 1, 1},
-    {REDUCE, "direct", 1.75, 1},
-    {REDUCE, "NVLS", 1, 1},
-    {ALL_REDUCE, "Ring", 2, 2},
+    {ALL_REDUCE, "direct", 1.75, 1.75, 14},
+    {ALL_REDUCE, "NVLS", 1.125, 1.125, 9},
+    {REDUCE_SCATTER, "direct", 0.875, 0.875, 7},
+    {REDUCE_SCATTER, "NVLS", 0.125, 1, 1},
+    {ALL_GATHER, "direct", 0.875, 0.875, 7},
+    {ALL_GATHER, "Ring", 0.875, 0.875, 7},
+    {ALL_GATHER, "NVLS", 1, 0.125, 8},
+    {BROADCAST, "direct", 1, 7, 7},
+    {BROADCAST, "Ring", 1, 1, 7},
+    {BROADCAST, "Tree", 1, 2, 7},
+    {BROADCAST, "NVLS", 1, 1, 8},
+    {REDUCE, "direct", 1.75, 1, 7.875},
+    {REDUCE, "NVLS", 1, 1, 1},
+    // Partial results, in scratch memory.
+    {ALL_REDUCE, "Ring", 2, 2, 14},
+    {ALL_REDUCE, "Tree", 2, 3, 14},
+    {REDUCE, "Ring", 1, 1, 8},
+    {REDUCE_SCATTER, "Ring", 1.125, 1, 7.875},
 };
 
-// The last one has partial results, in scratch memory.
-enum { CASES = sizeof table / sizeof table[0], WHOLE_CASES = CASES - 1 };
+enum { CASES = sizeof table / sizeof table[0], WHOLE_CASES = CASES - 4 };
 
 static const char *const names[FUNCTIONS] = {[ALL_REDUCE] = "AllReduce",
                                              [REDUCE] = "Reduce",
@@ -48,6 +53,17 @@ static const struct traffic *this_case(void)
 {
     const char *number = getenv("TUTTI_TEST_CASE");
     return &table[number != NULL ? strtoul(number, NULL, 10) % CASES : 0];
+}
+
+// Each link but the last carries one vector, from a rank to the next; no other carries anything.
+static void along_the_ring(void)
+{
+    for (int from = 0; from < RANKS; from++) {
+        for (int to = 0; to < RANKS; to++) {
+            EXPECT_EQ(from == to ? 0 : vgpuStatsLink(from, to),
+                      to == from + 1 ? (uint64_t)TIMES * MEGA : 0);
+        }
+    }
 }
 
 // The buffers lie in a window, as the switch needs it.
@@ -89,6 +105,10 @@ static void count_traffic(int rank, int size)
                most_out, all);
         EXPECT_NEAR(most_in, this->most_in, 1e-9);
         EXPECT_NEAR(most_out, this->most_out, 1e-9);
+        EXPECT_NEAR(all, this->all, 1e-9);
+        if (this->function == BROADCAST && strcmp(this->algorithm, "Ring") == 0) {
+            along_the_ring();
+        }
         vgpuStatsStop();
     }
     ranks_barrier();
