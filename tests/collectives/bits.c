@@ -174,6 +174,7 @@ static void many_half_sums(void)
 {
     (void)setenv("TUTTI_FAKE_HOSTS", "16,16", 1);
     run_processes(32, half_sums, 120);
+    run_thread_ranks(32, half_sums, 120);
     (void)unsetenv("TUTTI_FAKE_HOSTS");
 }
 
@@ -205,6 +206,7 @@ static void concatenate(int rank, int size)
 static void vectors_apart(void)
 {
     run_thread_ranks(8, concatenate, 60);
+    run_processes(8, concatenate, 60);
 }
 
 // ---- C23: a row of bfloat16 has its bits wherever it stands (sglang PR#34159, vllm#51290)
@@ -263,6 +265,7 @@ static void rows_anywhere(int rank, int size)
 static void rows(void)
 {
     run_thread_ranks(4, rows_anywhere, 300);
+    run_processes(4, rows_anywhere, 300);
 }
 
 int main(void)

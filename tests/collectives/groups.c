@@ -206,6 +206,8 @@ static void bad_values(void)
     EXPECT_EQ(ncclRecv(b, 1, ncclInt, N, c, s), ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(c), "peer is 4, must be 0 to 3");
     EXPECT_EQ(ncclAllReduce(b, b, 1, ncclInt, ncclSum, NULL, s), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "ncclAllReduce");
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "NULL");
     EXPECT_EQ(ncclAllGather(b, b, 1, ncclNumTypes, c, s), ncclInvalidArgument);
     EXPECT_EQ(ncclAllGather(b, b, SIZE_MAX / 3, ncclInt, c, s), ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(c), "count is 6148914691236517205");
@@ -215,6 +217,45 @@ static void bad_values(void)
     }
     check(&all, 2, true);
     close_all(&all);
+}
+
+// Until no communicator is in progress.
+static void await_all(struct all *all)
+{
+    for (int r = 0; r < N; r++) {
+        ncclResult_t state = ncclInProgress;
+        for (double end = now_s() + 10; state == ncclInProgress && now_s() < end;) {
+            EXPECT_OK(ncclCommGetAsyncError(all->comm[r], &state));
+        }
+        EXPECT_EQ(state, ncclSuccess);
+    }
+}
+
+// Eight integers from each rank to the next, in a group.
+static void pass_eight(struct all *all)
+{
+    int host[8];
+    fill(all, 4);
+    EXPECT_OK(ncclGroupStart());
+    for (int r = 0; r < N; r++) {
+        ncclResult_t sent =
+            ncclSend(all->memory[r] + 5, 8, ncclInt, (r + 1) % N, all->comm[r], all->stream[r]);
+        ncclResult_t received = ncclRecv(all->memory[r] + COUNT, 8, ncclInt, (r + N - 1) % N,
+                                         all->comm[r], all->stream[r]);
+        EXPECT(sent == ncclSuccess || sent == ncclInProgress);
+        EXPECT(received == ncclSuccess || received == ncclInProgress);
+    }
+    ncclResult_t result = ncclGroupEnd();
+    EXPECT(result == ncclSuccess || result == ncclInProgress);
+    await_all(all);
+    for (int r = 0; r < N; r++) {
+        EXPECT_CUDA(cudaMemcpyAsync(host, all->memory[r] + COUNT, sizeof host, cudaMemcpyDefault,
+                                    all->stream[r]));
+        EXPECT_CUDA(cudaStreamSynchronize(all->stream[r]));
+        for (int i = 0; i < 8; i++) {
+            EXPECT_EQ(host[i], ((r + N - 1) % N + 1) * (i + 5) + 4);
+        }
+    }
 }
 
 // C44: communicators that do not block: a group returns at once, and its result stands once the
@@ -237,13 +278,7 @@ static void nonblocking(void)
     }
     EXPECT_EQ(ncclGroupEnd(), ncclInProgress);
     for (int round = 0; round < 2; round++) {
-        for (int r = 0; r < N; r++) {
-            ncclResult_t state = ncclInProgress;
-            for (double end = now_s() + 10; state == ncclInProgress && now_s() < end;) {
-                EXPECT_OK(ncclCommGetAsyncError(all.comm[r], &state));
-            }
-            EXPECT_EQ(state, ncclSuccess);
-        }
+        await_all(&all);
         if (round == 1) {
             break;
         }
@@ -257,6 +292,7 @@ static void nonblocking(void)
         EXPECT(result == ncclSuccess || result == ncclInProgress);
     }
     check(&all, 3, true);
+    pass_eight(&all);
     close_all(&all);
 
     ncclComm_t lonely = NULL;

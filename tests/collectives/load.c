@@ -5,6 +5,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
@@ -63,6 +64,22 @@ static void many_small(int rank, int size)
 static void many_ranks(void)
 {
     run_processes(16, many_small, 120);
+}
+
+// All of them on one core.
+static void many_ranks_on_one_core(void)
+{
+    cpu_set_t all, one;
+    int core = 0;
+    EXPECT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+    while (!CPU_ISSET(core, &all)) {
+        core++;
+    }
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    EXPECT_EQ(sched_setaffinity(0, sizeof one, &one), 0); // processes inherit it
+    run_processes(16, many_small, 300);
+    EXPECT_EQ(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 // ---- C101: questions from before the first operation to after the last (nccl#1669, nccl#1730)
@@ -176,5 +193,8 @@ int main(void)
     RUN(questions);
     RUN(many_communicators);
     RUN(many_ranks);
+    if (is_full()) {
+        RUN(many_ranks_on_one_core);
+    }
     return expect_result();
 }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <tutti.h>
 #include <unistd.h>
 
 enum { AREA_BYTES = 1 << 18, RANKS = 3 };
@@ -318,9 +319,60 @@ static void long_message(void)
     }
 }
 
+// ---- C06: far slots (nccl PR#2161) --------------------------------------------------------------
+
+// Of 40 ranks with 4096 slots of 14336 bytes each, 2.35e9 bytes in all, only the last slot of the
+// last rank is written: all that lies before it stays untouched, and so without memory.
+enum { SLOTS = 4096, SLOT_BYTES = 14336, SOURCES = 40 };
+
+static void last_slot(int rank, int size)
+{
+    struct member m;
+    size_t sends[SOURCES] = {0}, receives[SOURCES] = {0}, starts[SOURCES], wrong = 0;
+    size_t bytes = (size_t)size * SLOTS * SLOT_BYTES, at = bytes - SLOT_BYTES;
+    static unsigned char slot[SOURCES][SLOT_BYTES];
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    unsigned char *all = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (EXPECT(all != MAP_FAILED)) {
+        int last = size - 1;
+        for (int r = 0; r < size; r++) {
+            starts[r] = (size_t)r * SLOTS * SLOT_BYTES;
+            sends[r] = rank == last ? SLOT_BYTES : 0;
+        }
+        receives[last] = SLOT_BYTES;
+        starts[last] = at;
+        for (size_t i = 0; i < SLOT_BYTES; i++) {
+            slot[rank][i] = byte_at(rank, i);
+        }
+        const size_t same[SOURCES] = {0}; // everybody gets the same slot
+        EXPECT_OK(tuttiAllToAllV(slot[rank], sends, same, all, receives, starts, ncclUint8, m.comm,
+                                 m.stream));
+        EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+        EXPECT_EQ(member_state(&m), ncclSuccess);
+        for (size_t i = 0; i < SLOT_BYTES; i++) {
+            wrong += all[at + i] != byte_at(last, i);
+            wrong += all[at - 1 - i] != 0;                   // the slot before it
+            wrong += all[(at + i) & (UINT32_MAX >> 1)] != 0; // where 31 bits would put it
+        }
+        EXPECT_EQ(wrong, 0);
+        munmap(all, bytes);
+    }
+    ranks_barrier();
+    member_leave(&m);
+}
+
+static void far_slots(void)
+{
+    run_thread_ranks(SOURCES, last_slot, 60);
+}
+
 int main(void)
 {
     RUN(kinds);
+    RUN(far_slots);
     RUN(stack);
     RUN(past_31_bits);
     RUN(long_message);

@@ -186,6 +186,80 @@ static void four(void)
     run_processes(4, numbers_of_four, 60);
 }
 
+// ---- C18: NaN by every algorithm ----------------------------------------------------------------
+
+// Element i of rank r: NaN on one of five ranks, of which the fifth is none.
+static double nan_or_number(int rank, size_t i)
+{
+    return (int)(i % 5) == rank ? NAN : rank + 1 + (double)(i % 3);
+}
+
+// The least or the largest of those that are numbers.
+static double best_number(int size, size_t i, bool least)
+{
+    double best = NAN;
+    for (int r = 0; r < size; r++) {
+        double number = nan_or_number(r, i);
+        if (isnan(best) || (least ? number < best : number > best)) {
+            best = number;
+        }
+    }
+    return best;
+}
+
+static void check_nans(struct member *m, ncclDataType_t type, bool least, size_t count)
+{
+    size_t element = bytes_of_type(type), all = (size_t)m->size * count;
+    char *recv = m->memory + (1 << 17), *host = malloc(all * element);
+    ncclRedOp_t op = least ? ncclMin : ncclMax;
+    int wrong = 0;
+    for (size_t i = 0; i < all; i++) {
+        put_number(host + i * element, type, nan_or_number(m->rank, i));
+    }
+    EXPECT_CUDA(cudaMemcpy(m->memory, host, all * element, cudaMemcpyDefault));
+    for (int in_parts = 0; in_parts < 2; in_parts++) {
+        EXPECT_OK(in_parts ? ncclReduceScatter(m->memory, recv, count, type, op, m->comm, m->stream)
+                           : ncclAllReduce(m->memory, recv, all, type, op, m->comm, m->stream));
+        EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+        size_t first = in_parts ? (size_t)m->rank * count : 0, results = in_parts ? count : all;
+        EXPECT_CUDA(cudaMemcpy(host, recv, results * element, cudaMemcpyDefault));
+        for (size_t i = 0; i < results; i++) {
+            wrong += get_number(host + i * element, type) != best_number(m->size, first + i, least);
+        }
+    }
+    EXPECT_EQ(wrong, 0);
+    free(host);
+}
+
+static void nans(int rank, int size)
+{
+    static const ncclDataType_t types[] = {ncclFloat32, ncclBfloat16, ncclFloat16, ncclFloat64};
+    struct member m;
+    if (!member_join(&m, rank, size) || !member_open_window(&m, 1 << 18)) {
+        return;
+    }
+    for (int t = 0; t < 4; t++) {
+        for (int least = 0; least < 2; least++) {
+            check_nans(&m, types[t], least == 1, 1);
+            check_nans(&m, types[t], least == 1, 3001);
+        }
+    }
+    ranks_barrier();
+    member_leave(&m);
+}
+
+static void nans_by_every_algorithm(void)
+{
+    static const char *const algorithms[] = {"NVLS", "direct", "Ring", "Ring;AllReduce:Tree",
+                                             "staged"};
+    run_thread_ranks(4, nans, 30);
+    for (int i = 0; i < 5; i++) {
+        (void)setenv("NCCL_ALGO", algorithms[i], 1);
+        run_processes(4, nans, 30);
+    }
+    (void)unsetenv("NCCL_ALGO");
+}
+
 // C16: uint8 wraps as it is added, as NCCL's code of native width does: 400 is 144.
 static void two_of_200(int rank, int size)
 {
@@ -278,6 +352,7 @@ static void in_place_scatter(void)
 int main(void)
 {
     RUN(four);
+    RUN(nans_by_every_algorithm);
     RUN(wraps);
     RUN(one_rounding);
     RUN(in_place_scatter);

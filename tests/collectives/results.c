@@ -190,6 +190,35 @@ static void every_count(void)
 // ---- C08: buffers that begin anywhere, elsewhere on each rank (pt#119345, fastllm#724)
 // -----------
 
+// The same buffers to the next rank.
+static void pass_shifted(struct member *m, const struct area *area, size_t count)
+{
+    size_t shift = 1 + 3 * (size_t)m->rank, room = count * 8;
+    uint16_t *send = (uint16_t *)(void *)area->memory + shift;
+    uint16_t *recv = (uint16_t *)(void *)(area->memory + room) + (9 - (size_t)m->rank);
+    int next = (m->rank + 1) % m->size, before = (m->rank + m->size - 1) % m->size;
+    uint16_t *host = malloc((count + 2) * sizeof *host), right;
+    size_t wrong = 0;
+    for (size_t i = 0; i < count; i++) {
+        put_input(&host[i], ncclBfloat16, m->rank, i, 8);
+    }
+    EXPECT_CUDA(cudaMemcpy(send, host, count * 2, cudaMemcpyDefault));
+    EXPECT_CUDA(cudaMemset(recv - 1, 0xa5, (count + 2) * 2));
+    EXPECT_OK(ncclGroupStart());
+    EXPECT_OK(ncclSend(send, count, ncclBfloat16, next, m->comm, m->stream));
+    EXPECT_OK(ncclRecv(recv, count, ncclBfloat16, before, m->comm, m->stream));
+    EXPECT_OK(ncclGroupEnd());
+    EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+    EXPECT_CUDA(cudaMemcpy(host, recv - 1, (count + 2) * 2, cudaMemcpyDefault));
+    EXPECT(host[0] == 0xa5a5 && host[count + 1] == 0xa5a5);
+    for (size_t i = 0; i < count; i++) {
+        put_input(&right, ncclBfloat16, before, i, 8);
+        wrong += host[i + 1] != right;
+    }
+    EXPECT_EQ(wrong, 0);
+    free(host);
+}
+
 static void shifted(int rank, int size)
 {
     struct member m;
@@ -208,6 +237,7 @@ static void shifted(int rank, int size)
             return;
         }
     }
+    pass_shifted(&m, &area, count);
     leave_with_area(&m, &area);
 }
 
