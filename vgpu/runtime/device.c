@@ -28,7 +28,7 @@ static const size_t DEFAULT_LIMIT[LIMIT_COUNT] = {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct vgpu_device all_devices[VGPU_MAX_DEVICES];
-static int device_count;
+static atomic_int device_count;                             // released once the array is made
 static atomic_size_t limits[VGPU_MAX_DEVICES][LIMIT_COUNT]; // relaxed; 0: the default
 static atomic_uint flags_of[VGPU_MAX_DEVICES];
 static atomic_bool peer_enabled[VGPU_MAX_DEVICES][VGPU_MAX_DEVICES];
@@ -71,13 +71,17 @@ static void make_devices(void)
         all_devices[i].info = machine->device[i];
         all_devices[i].ordinal = i;
     }
-    device_count = machine->device_count;
+    atomic_store_explicit(&device_count, machine->device_count, memory_order_release);
 }
 
 int vgpu_device_count(void)
 {
-    pthread_once(&once, make_devices);
-    return device_count;
+    int count = atomic_load_explicit(&device_count, memory_order_acquire);
+    if (count == 0) { // not made yet, or none
+        pthread_once(&once, make_devices);
+        count = atomic_load_explicit(&device_count, memory_order_relaxed);
+    }
+    return count;
 }
 
 struct vgpu_device *vgpu_device(int ordinal)

@@ -33,6 +33,9 @@ struct vgpu_device {
                                        // returns it
     atomic_size_t memory_used;         // bytes allocated by this process
     struct vgpu_stream *legacy_stream; // owned by stream.c, made on first use
+    // Streams with operations that are not done. Written under the graph's lock (release); whoever
+    // finds 0 (acquire) sees what all operations did.
+    atomic_int busy_streams;
 };
 
 // The device whose block the calling thread runs; NULL outside kernels. Written by the scheduler at

@@ -2,6 +2,7 @@
 #include "handles.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -53,6 +54,9 @@ static bool grow(void)
     return true;
 }
 
+// Grows with every handle that is removed: what threads remember of handles ends.
+static _Atomic uint64_t removals = 1;
+
 bool vgpu_handle_add(const void *object, enum vgpu_handle_kind kind)
 {
     pthread_mutex_lock(&table_lock);
@@ -68,6 +72,7 @@ bool vgpu_handle_add(const void *object, enum vgpu_handle_kind kind)
 void vgpu_handle_remove(const void *object)
 {
     pthread_mutex_lock(&table_lock);
+    atomic_fetch_add_explicit(&removals, 1, memory_order_release);
     size_t hole = capacity ? find_slot((uintptr_t)object) : 0;
     if (capacity && table[hole]) {
         used--;
@@ -85,12 +90,28 @@ void vgpu_handle_remove(const void *object)
     pthread_mutex_unlock(&table_lock);
 }
 
+// Entries that the calling thread found, and `removals` at that time.
+enum { REMEMBERED = 4 };
+static __thread struct {
+    uintptr_t entry;
+    uint64_t removals;
+} remembered[REMEMBERED];
+
 bool vgpu_handle_known(const void *object, enum vgpu_handle_kind kind)
 {
-    pthread_mutex_lock(&table_lock);
     uintptr_t entry = (uintptr_t)object | (uintptr_t)kind;
+    size_t place = (uintptr_t)object / (KIND_MASK + 1) % REMEMBERED;
+    if (remembered[place].entry == entry &&
+        remembered[place].removals == atomic_load_explicit(&removals, memory_order_acquire)) {
+        return true;
+    }
+    pthread_mutex_lock(&table_lock);
     bool known = object && capacity && ((uintptr_t)object & KIND_MASK) == 0 &&
                  table[find_slot((uintptr_t)object)] == entry;
+    if (known) {
+        remembered[place].entry = entry;
+        remembered[place].removals = atomic_load_explicit(&removals, memory_order_relaxed);
+    }
     pthread_mutex_unlock(&table_lock);
     return known;
 }

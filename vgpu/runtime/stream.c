@@ -241,8 +241,8 @@ static bool follow_streams(struct vgpu_operation *operation, struct vgpu_device 
                            const struct vgpu_stream *stream)
 {
     bool enough = true;
-    struct vgpu_stream *other = first_stream[device->ordinal];
-    for (; enough && other; other = other->next) {
+    struct vgpu_stream *other;
+    for (other = first_stream[device->ordinal]; enough && other; other = other->next) {
         if (!stream || comes_after(stream, other)) {
             enough = vgpu_operation_follow(operation, other->last);
         }
@@ -251,6 +251,20 @@ static bool follow_streams(struct vgpu_operation *operation, struct vgpu_device 
         unfollow(operation, other->last);
     }
     return enough;
+}
+
+// Under the lock: the newest operation of a stream, until it is done; NULL: nothing is left.
+static void set_last(struct vgpu_stream *stream, struct vgpu_operation *last)
+{
+    int more = (last != NULL) - (stream->last != NULL);
+    atomic_fetch_add_explicit(&stream->device->busy_streams, more, memory_order_release);
+    stream->last = last;
+}
+
+// Whether nothing is left to do on the device, what other threads add meanwhile aside.
+static bool is_at_rest(struct vgpu_device *device)
+{
+    return atomic_load_explicit(&device->busy_streams, memory_order_acquire) == 0;
 }
 
 cudaError_t vgpu_stream_enqueue(struct vgpu_stream *stream, struct vgpu_operation *operation,
@@ -265,7 +279,7 @@ cudaError_t vgpu_stream_enqueue(struct vgpu_stream *stream, struct vgpu_operatio
     if (enough) {
         operation->stream = stream;
         stream->references++;
-        stream->last = operation;
+        set_last(stream, operation);
         vgpu_operation_hold(operation);
     }
     vgpu_graph_unlock();
@@ -288,7 +302,7 @@ cudaError_t vgpu_stream_enqueue_pair(struct vgpu_stream *stream, struct vgpu_ope
     if (enough) {
         last->stream = stream;
         stream->references++;
-        stream->last = last;
+        set_last(stream, last);
     }
     vgpu_graph_unlock();
     return enough ? cudaSuccess
@@ -302,7 +316,7 @@ void vgpu_stream_operation_ended(struct vgpu_operation *operation)
         return;
     }
     if (stream->last == operation) {
-        stream->last = NULL;
+        set_last(stream, NULL);
     }
     operation->stream = NULL;
     drop_reference(stream);
@@ -369,8 +383,10 @@ static cudaError_t wait_for(const char *function, cudaStream_t handle)
     if (!stream) {
         return error;
     }
-    struct vgpu_device *device = stream->device; // work of a failed device ends too: wait for that
-    error = stream->is_legacy ? wait_for_streams(device, stream) : wait_for_last(stream);
+    struct vgpu_device *device = stream->device;
+    if (!is_at_rest(device)) { // work of a failed device ends too: wait for that
+        error = stream->is_legacy ? wait_for_streams(device, stream) : wait_for_last(stream);
+    }
     return error == cudaSuccess ? vgpu_device_ready(device) : error;
 }
 
@@ -379,13 +395,16 @@ cudaError_t vgpu_stream_wait(cudaStream_t stream)
     return wait_for("waiting for a stream", stream);
 }
 
-// Whether work submitted now would have to wait for earlier work.
-static bool is_busy(const struct vgpu_stream *stream)
+// Whether a stream has work that is not done; `before`: or what new work on it comes after.
+static bool is_busy(const struct vgpu_stream *stream, bool before)
 {
-    bool busy = false;
+    if (is_at_rest(stream->device)) {
+        return false;
+    }
+    bool busy = false, others = before || stream->is_legacy;
     vgpu_graph_lock();
-    for (struct vgpu_stream *s = first_stream[stream->device->ordinal]; s; s = s->next) {
-        busy |= (s == stream || (stream->is_legacy && comes_after(stream, s))) && s->last;
+    for (struct vgpu_stream *s = first_stream[stream->device->ordinal]; s && !busy; s = s->next) {
+        busy = s->last && (s == stream || (others && comes_after(stream, s)));
     }
     vgpu_graph_unlock();
     return busy;
@@ -395,7 +414,7 @@ bool vgpu_stream_is_idle(cudaStream_t stream)
 {
     cudaError_t error = cudaSuccess;
     struct vgpu_stream *found = find_stream("looking at a stream", stream, &error);
-    return found && !is_busy(found);
+    return found && !is_busy(found, false);
 }
 
 int vgpuStreamIsIdle(cudaStream_t handle)
@@ -407,13 +426,7 @@ int vgpuStreamIsIdle(cudaStream_t handle)
         atomic_load_explicit(&stream->device->sticky_error, memory_order_relaxed) != cudaSuccess) {
         return 0; // while anything is captured, whatever it is, work takes the long way
     }
-    bool busy = false;
-    vgpu_graph_lock();
-    for (struct vgpu_stream *s = first_stream[stream->device->ordinal]; s && !busy; s = s->next) {
-        busy = s->last && comes_after(stream, s);
-    }
-    vgpu_graph_unlock();
-    return !busy;
+    return !is_busy(stream, true);
 }
 
 cudaError_t vgpu_device_wait(struct vgpu_device *device)
@@ -519,8 +532,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     if (error != cudaSuccess) {
         return error;
     }
-    return is_busy(found) ? vgpu_fail(cudaErrorNotReady, "cudaStreamQuery: work is pending")
-                          : cudaSuccess;
+    return is_busy(found, false) ? vgpu_fail(cudaErrorNotReady, "cudaStreamQuery: work is pending")
+                                 : cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize(void)
