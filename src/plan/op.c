@@ -26,32 +26,28 @@ const char *tt_function_name(enum tt_function function)
     return (unsigned)function < TT_FUNCTIONS ? function_names[function] : "(no function)";
 }
 
+// Of all functions that reduce: bits 1 << enum tt_function.
+static const unsigned reducing = 1u << TT_ALL_REDUCE | 1u << TT_REDUCE | 1u << TT_REDUCE_SCATTER;
+
 bool tt_op_reduces(enum tt_function function)
 {
-    return function == TT_ALL_REDUCE || function == TT_REDUCE || function == TT_REDUCE_SCATTER;
-}
-
-// A bijection of 64-bit words in which each bit of the input changes about half of the output's
-// (the finaliser of SplitMix64: Steele, Lea, Flood, OOPSLA 2014).
-static uint64_t mix(uint64_t word)
-{
-    word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9u;
-    word = (word ^ word >> 27) * 0x94d049bb133111ebu;
-    return word ^ word >> 31;
+    return (reducing >> function & 1) != 0;
 }
 
 uint64_t tt_op_signature(const struct tt_op *op)
 {
-    uint64_t kind = (uint64_t)(uint32_t)op->root << 32 | (uint64_t)(op->function & 0xff) << 24 |
-                    (uint64_t)(op->type & 0xff) << 16;
+    uint64_t kind = (uint64_t)op->function | (uint64_t)op->type << 8 |
+                    (uint64_t)op->is_uneven << 24 | (uint64_t)(uint32_t)op->root << 32;
     if (tt_op_reduces(op->function)) {
-        kind |= (uint64_t)(op->op & 0x7f) << 8;
+        kind |= (uint64_t)op->op << 16;
     }
-    kind |= op->is_uneven ? 1 : 0;
     // Uneven counts differ between ranks.
     uint64_t count = op->is_uneven ? 0 : op->count;
-    // For a given kind, different counts have different words, and the other way round.
-    return mix(mix(kind + 0x9e3779b97f4a7c15u) + count);
+    // A product with both halves added without carries: each bit that goes in turns about half of
+    // those that come out. The words of one kind, and those of one count, differ before it.
+    __extension__ typedef unsigned __int128 wide;
+    wide product = (wide)((kind + 1) * 0x9e3779b97f4a7c15u + count) * 0xbf58476d1ce4e5b9u;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
 static const char *type_name(ncclDataType_t type)

@@ -3,6 +3,7 @@
 #include "exec/cpu/host.h"
 
 #include "base/log.h"
+#include "base/params.h"
 #include "base/wait.h"
 #include "exec/cpu/buffers.h"
 #include "exec/cpu/choose.h"
@@ -97,6 +98,7 @@ ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
     host->nranks = team->nranks;
     host->arena = team->arena;
     host->limit_ns = team->limit_ns;
+    host->checks = tt_param_int(TT_PARAM_CHECK_CALLS) != 0;
     if (team->choice != NULL) {
         host->choice = *team->choice;
     } else {

@@ -230,12 +230,13 @@ static void disagree(struct tt_host *host)
                        usual, call, host->sequence, name, alike, odd, what);
 }
 
-// All have entered: whether they mean the same.
+// All have entered: whether they mean the same. Signatures of 0 are not compared.
 static bool agree(struct tt_host *host)
 {
     uint64_t mine = entered_word(host, host->rank);
-    for (int rank = 0; rank < host->nranks; rank++) {
-        if (entered_word(host, rank) != mine) {
+    for (int rank = 0; rank < host->nranks && (mine & signature_mask) != 0; rank++) {
+        uint64_t theirs = entered_word(host, rank);
+        if (theirs != mine && (theirs & signature_mask) != 0) {
             disagree(host);
             return false;
         }
