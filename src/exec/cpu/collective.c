@@ -14,9 +14,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <vgpu/native.h>
 
-// Work that the thread which calls may do itself: as long as giving it to others takes.
-enum { SHORT_BYTES = 64 << 10, LANE_BYTES = 256 << 10 };
+// Work that the thread which calls may do itself: as long as giving it to others, and being woken
+// at its end, takes (some 40 us). Where ranks outnumber a process's cores, blocks of one pool are
+// cheaper to switch than threads.
+enum { SHORT_BYTES = 1 << 20, SHORT_BYTES_CROWDED = 64 << 10, LANE_BYTES = 256 << 10 };
 
 enum { NEW, ENTERED, RUNNING, LEAVING, OVER }; // struct collective's phase
 
@@ -261,6 +264,13 @@ static unsigned parts_for(struct tt_host *host, size_t bytes)
     return lanes > 0 ? (unsigned)lanes : 1;
 }
 
+// Whether the thread that calls may do the work. is_one_process: known once lanes are chosen.
+static bool is_short(const struct tt_host *host, size_t bytes)
+{
+    bool is_crowded = host->is_one_process && host->nranks > vgpuWorkerCount();
+    return bytes <= (size_t)(is_crowded ? SHORT_BYTES_CROWDED : SHORT_BYTES);
+}
+
 ncclResult_t tt_collective_launch(struct tt_host *host, const struct tt_op *op,
                                   const struct tt_call_context *context, cudaStream_t stream)
 {
@@ -271,11 +281,12 @@ ncclResult_t tt_collective_launch(struct tt_host *host, const struct tt_op *op,
                                        .name = tt_function_name(op->function),
                                        .step = step,
                                        .parts = parts_for(host, most),
-                                       .is_short = context->may_wait && most <= SHORT_BYTES,
+                                       .short_bytes = most,
                                        .op_offset = offsetof(struct collective, op)},
                               .op = *op,
                               .multicast = context->multicast,
                               .is_payload = tt_payload_fits(op, host->nranks)};
+    even.task.is_short = context->may_wait && is_short(host, most);
     if (!op->is_uneven) {
         return tt_task_launch(&even.task, sizeof even, stream);
     }

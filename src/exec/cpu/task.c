@@ -20,6 +20,8 @@ static const uint64_t stay_ns = 20000;
 // The same where ranks outnumber cores, so that peers may need this one: it then gives its core
 // away between looks.
 static const uint64_t stay_crowded_ns = 60000;
+// Longer by a nanosecond for so many bytes that the work moves: its peers move as many.
+enum { BYTES_PER_NS = 8 };
 // Else it seldom does, for a peer that lost its core to another program.
 enum { LOOKS_PER_CLOCK = 32, LOOKS_PER_YIELD_CROWDED = 4, LOOKS_PER_YIELD = 256 };
 
@@ -129,7 +131,8 @@ static bool run_here(struct tt_task *task)
         }
         uint64_t now_ns = tt_now_ns();
         if (end_ns == 0) {
-            end_ns = now_ns + (crowded ? stay_crowded_ns : stay_ns);
+            end_ns =
+                now_ns + (crowded ? stay_crowded_ns : stay_ns) + task->short_bytes / BYTES_PER_NS;
         } else if (now_ns > end_ns) {
             return false;
         }

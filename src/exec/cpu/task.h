@@ -16,9 +16,10 @@ struct tt_task {
     // well, because the communicator has failed.
     enum tt_progress (*step)(struct tt_task *task, unsigned part);
     unsigned parts;
-    bool is_short;    // the caller's thread may begin it
-    size_t op_offset; // where in the structure its operation is, a struct tt_op, for the flight
-                      // recorder; 0: it has none
+    bool is_short;      // the caller's thread may begin it
+    size_t short_bytes; // that it moves then: peers take as long, and are waited for longer
+    size_t op_offset;   // where in the structure its operation is, a struct tt_op, for the flight
+                        // recorder; 0: it has none
 
     // task.c's.
     uint64_t turn;
