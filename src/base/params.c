@@ -65,7 +65,7 @@ static const struct tt_param_row rows[TT_PARAM_COUNT] = {
     [TT_PARAM_CHECK_CALLS] =
         {"TUTTI_CHECK_CALLS", false, 1, 0, 1, NULL, NULL, "0.1",
          "`0`: ranks do not compare their calls, and different ones end in wrong results, hangs or "
-         "worse. A comparison costs some 30 instructions a collective (`./dev bench checks`)"},
+         "worse. A comparison costs some 40 instructions a collective (`./dev bench checks`)"},
     [TT_PARAM_FAKE_HOSTS] = {"TUTTI_FAKE_HOSTS", true, 0, 0, 0, "numbers between commas", NULL,
                              "0.1",
                              "`4,4`: the first 4 ranks count as one host, the next 4 as another; "
