@@ -18,7 +18,7 @@
 #include <string.h>
 #include <vgpu/device_runtime.h>
 
-// SHORT_BYTES: as of collectives. STEP_BYTES: copied in one step.
+// SHORT_BYTES: what the calling thread may copy itself. STEP_BYTES: copied in one step.
 enum { SHORT_BYTES = 64 << 10, STEP_BYTES = 1 << 20, LISTED_BYTES = 200 };
 
 static const char *name_of(const struct tt_host *host)
