@@ -135,7 +135,7 @@ static void chain(void)
 
 // Each rank receives into the buffer that it then sends: around, and between two; and to itself,
 // crosswise. What arrives is undefined, but all ends, and the next group is right.
-static void around(int rank, int size)
+static inline void around(int rank, int size)
 {
     struct member m;
     struct area area;
@@ -166,9 +166,13 @@ static void around(int rank, int size)
 
 static void circles(void)
 {
+#ifdef __SANITIZE_THREAD__
+    SKIP("the ranks of a circle read and write one buffer at once, as the sanitizer says");
+#else
     run_thread_ranks(2, around, 60);
     run_thread_ranks(8, around, 60);
     run_processes(4, around, 60);
+#endif
 }
 
 int main(void)
