@@ -6,6 +6,7 @@
 #include "comm/comm.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -240,6 +241,17 @@ bool tt_handle_remove(struct ncclComm *comm)
     return found;
 }
 
+// Waits a moment until no call is inside; false: one still is. With the mutex held and the removal
+// announced, so that none enters: a thread that asks again and again is caught between two calls.
+static bool await_idle(const struct ncclComm *comm)
+{
+    enum { ROUNDS = 64 };
+    for (int round = 0; round < ROUNDS && atomic_load(&comm->users) > 0; round++) {
+        sched_yield();
+    }
+    return atomic_load(&comm->users) == 0;
+}
+
 enum tt_handle_use tt_handle_remove_idle(struct ncclComm *comm)
 {
     pthread_mutex_lock(&mutex);
@@ -248,8 +260,8 @@ enum tt_handle_use tt_handle_remove_idle(struct ncclComm *comm)
     if (i < live_count) {
         announce_removal();
         use = atomic_load(&comm->state) == TT_COMM_INIT ? TT_HANDLE_IN_INIT
-              : atomic_load(&comm->users) > 0           ? TT_HANDLE_IN_CALL
-                                                        : TT_HANDLE_IDLE;
+              : await_idle(comm)                        ? TT_HANDLE_IDLE
+                                                        : TT_HANDLE_IN_CALL;
     }
     if (use == TT_HANDLE_IDLE) {
         take_out(i);
