@@ -63,8 +63,9 @@ function(tutti_warnings target)
         target_compile_options(${target} PRIVATE -Werror)
     endif()
     if(TUTTI_SANITIZE) # what follows from the values that variables can have is judged by the plain build
-        target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-format-overflow -Wno-format-truncation
-            -Wno-maybe-uninitialized -Wno-stringop-overflow -Wno-stringop-truncation)
+        target_compile_options(${target} PRIVATE -Wno-alloc-size-larger-than -Wno-array-bounds -Wno-format-overflow
+            -Wno-format-truncation -Wno-maybe-uninitialized -Wno-nonnull -Wno-restrict -Wno-stringop-overflow
+            -Wno-stringop-overread -Wno-stringop-truncation)
     endif()
 endfunction()
 

@@ -12,12 +12,15 @@
 #include <limits.h>
 #include <stdlib.h>
 
+// Visible: the linker takes the libraries' own references for these too.
+#pragma GCC visibility push(default)
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *old, size_t bytes);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *old, size_t bytes);
+#pragma GCC visibility pop
 
 static int left = INT_MAX; // allocations until one fails
 
