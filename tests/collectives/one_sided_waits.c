@@ -107,6 +107,7 @@ static void give_up(int rank, int size)
     if (rank == 0) {
         EXPECT_OK(wait_for(&m, 1, 1));
     }
+    ranks_barrier(); // it waits by then
     abort_and_leave(&m);
     ranks_barrier();
 }
