@@ -35,6 +35,8 @@ void tt_record_unlock(void)
 
 #define LOAD(field) atomic_load_explicit(&(field), memory_order_acquire)
 
+// Stamps are loaded in the opposite order of their writing: an operation that is seen to have ended
+// is seen to have waited, too.
 static void read_line(const struct tt_record_line *line, struct tt_record_seen *seen)
 {
     uint64_t head = LOAD(line->head), kind = LOAD(line->kind);
@@ -43,10 +45,11 @@ static void read_line(const struct tt_record_line *line, struct tt_record_seen *
     memcpy((char *)&seen->op + offsetof(struct tt_op, type), &kind, sizeof kind);
     seen->op.count = LOAD(line->count);
     seen->op.root = LOAD(line->root);
-    seen->sequence = LOAD(line->sequence);
     seen->stream = (cudaStream_t)(uintptr_t)LOAD(line->stream);
-    uint64_t entered = LOAD(line->entered), ready = LOAD(line->ready);
-    uint64_t ended = LOAD(line->ended), failed = LOAD(line->failed);
+    uint64_t failed = LOAD(line->failed), ended = LOAD(line->ended);
+    uint64_t ready = LOAD(line->ready);
+    seen->sequence = LOAD(line->sequence);
+    uint64_t entered = LOAD(line->entered);
     if (seen->sequence != 0 || entered >= seen->called) {
         seen->state = TT_RECORD_ENTERED;
         seen->entered = entered >= seen->called ? entered : seen->called;
