@@ -12,7 +12,7 @@
 #include <string.h>
 #include <tutti.h>
 
-enum { RANKS = 4, AREA = 24 << 20, HALF = AREA / 2, MOST_RESULTS = 256, GROUPS = 6 };
+enum { RANKS = 4, AREA = 96 << 20, HALF = AREA / 2, MOST_RESULTS = 256, GROUPS = 6 };
 
 // Groups of results, a hash each.
 static const char *const group_names[GROUPS] = {"reductions", "own factors", "moves",
