@@ -1,11 +1,10 @@
 // The CUDA driver API, version 13.0: the part that virtual GPUs have. C17 and C++17.
+// Long because it is one list, by subject, of what programs find under this one name: whoever looks
+// for a declaration looks here, as with CUDA's own cuda.h. There is no logic in it to be cut.
 //
 // Names, values and layouts are CUDA's. Functions with several generations are exported under the
 // current one's symbol (cuMemAlloc is cuMemAlloc_v2 in the library, and so on), as programs that
 // load symbols by name expect.
-//
-// Long because it is one list, by subject, of what programs find under this one name: whoever looks
-// for a declaration looks here, as with CUDA's own cuda.h. There is no logic in it to be cut.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_CUDA_H
 #define VGPU_CUDA_H

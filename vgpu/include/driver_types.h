@@ -1,10 +1,9 @@
 // Types and constants of the CUDA runtime: errors, device properties and attributes, streams,
 // copies, launches, graphs.
-//
-// Names, values and layouts are CUDA 13.0's, so that programs compile unchanged. C17 and C++17.
-//
 // Long because it is one list, by subject, of types that refer to each other and that CUDA has in
 // the header of this name. There is no logic in it to be cut.
+//
+// Names, values and layouts are CUDA 13.0's, so that programs compile unchanged. C17 and C++17.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef VGPU_DRIVER_TYPES_H
 #define VGPU_DRIVER_TYPES_H
