@@ -274,43 +274,10 @@ static void one_call_too_many(void)
     run_processes(RANKS, one_more, 30);
 }
 
-// An AlltoAll on one rank against sends and receives on another: legal in NCCL, a named error here.
-static void by_hand(int rank, int size)
-{
-    struct member m;
-    struct area area;
-    if (!join_with_area(&m, &area, rank, size, BYTES)) {
-        return;
-    }
-    char *recv = area.memory + BYTES / 2;
-    ranks_barrier();
-    double start = now_s();
-    if (rank == 0) {
-        EXPECT_OK(ncclAlltoAll(area.memory, recv, 4, ncclInt8, m.comm, m.stream));
-    } else {
-        EXPECT_OK(ncclGroupStart());
-        for (int r = 0; r < size; r++) {
-            EXPECT_OK(ncclSend(area.memory + 4 * r, 4, ncclInt8, r, m.comm, m.stream));
-            EXPECT_OK(ncclRecv(recv + 4 * r, 4, ncclInt8, r, m.comm, m.stream));
-        }
-        EXPECT_OK(ncclGroupEnd());
-    }
-    has_failed(&m, start, "rank 0 in AlltoAll(count 4, int8)",
-               "a collective is not matched by sends and receives");
-    give_up(&m, &area);
-}
-
-static void all_to_all_by_hand(void)
-{
-    run_thread_ranks(2, by_hand, 30);
-    run_processes(2, by_hand, 30);
-}
-
 int main(void)
 {
     RUN(calls_that_differ);
     RUN(order_that_differs);
     RUN(one_call_too_many);
-    RUN(all_to_all_by_hand);
     return expect_result();
 }
