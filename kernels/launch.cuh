@@ -10,9 +10,9 @@
 namespace tutti
 {
 
-// Fills args->segment for the current device. shared_limit: floats that a row may take in shared
-// memory (0: as many as the device has).
-inline cudaError_t choose_segment(rmsnorm_arguments *args, unsigned shared_limit)
+// Chooses rmsnorm_work::segment for the current device. shared_limit: floats that a row may take in
+// shared memory (0: as many as the device has).
+inline cudaError_t choose_segment(size_t hidden, unsigned shared_limit, unsigned *segment_out)
 {
     int device, bytes;
     cudaError_t error = cudaGetDevice(&device);
@@ -27,7 +27,7 @@ inline cudaError_t choose_segment(rmsnorm_arguments *args, unsigned shared_limit
     if (shared_limit >= norm_chunk && shared_limit < most) {
         most = shared_limit / norm_chunk * norm_chunk;
     }
-    args->segment = args->hidden <= most ? (unsigned)((args->hidden + 3) / 4 * 4) : most;
+    *segment_out = hidden <= most ? (unsigned)((hidden + 3) / 4 * 4) : most;
     return cudaSuccess;
 }
 
@@ -67,20 +67,20 @@ cudaError_t launch_rmsnorm(bool multimem, rmsnorm_arguments args, const ncclDevC
     if (threads == 0 || norm_lanes % threads != 0 || blocks == 0 || blocks > (unsigned)barriers) {
         return cudaErrorInvalidConfiguration;
     }
-    cudaError_t error = args.segment != 0 ? cudaSuccess : choose_segment(&args, 0);
+    cudaError_t error =
+        args.segment != 0 ? cudaSuccess : choose_segment(args.hidden, 0, &args.segment);
     if (error != cudaSuccess) {
         return error;
     }
-    auto kernel = multimem ? &rmsnorm_multimem<T> : &rmsnorm_lsa<T>;
+    const void *kernel = multimem ? reinterpret_cast<const void *>(&rmsnorm_multimem<T>)
+                                  : reinterpret_cast<const void *>(&rmsnorm_lsa<T>);
     size_t shared_bytes = args.segment * sizeof(float);
-    error =
-        allow_shared(reinterpret_cast<const void *>(kernel), multimem, shared_bytes, granted<T>);
+    error = allow_shared(kernel, multimem, shared_bytes, granted<T>);
     if (error != cudaSuccess) {
         return error;
     }
     void *parameters[] = {&args, const_cast<ncclDevComm *>(&comm)};
-    return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), dim3(blocks), dim3(threads),
-                            parameters, shared_bytes, stream);
+    return cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), parameters, shared_bytes, stream);
 }
 
 } // namespace tutti

@@ -5,6 +5,7 @@
 #ifndef TT_EXECUTOR_H
 #define TT_EXECUTOR_H
 
+#include "exec/symmetric.h"
 #include "nccl.h"
 #include "plan/op.h"
 
@@ -13,13 +14,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-// The same piece of symmetric memory on all ranks: rank r's copy starts at base + r * stride in
-// this process's addresses.
-struct tt_symmetric {
-    char *base;
-    size_t stride;
-};
 
 // What a rank's part in the host team is made of: the ranks of a communicator that share a machine.
 // It keeps what the pointers point to in use until tt_executor's `part` has returned.
@@ -67,6 +61,7 @@ struct tt_rmsnorm {
                         // tokens only
     float eps;
     ncclDataType_t data_type; // ncclFloat32, ncclFloat16, ncclBfloat16
+    bool may_wait;            // as in tt_call_context
 };
 
 // Where the switch reaches the buffers of a collective on all ranks: multicast addresses. Those
@@ -105,8 +100,9 @@ struct tt_one_sided {
 
 struct tt_executor {
     const char *name;
+    const char *no_device_hint; // what to look at where there is no device
 
-    // ---- The host team. NULL, all of these: this kind of device has none yet.
+    // ---- The host team.
     int most_ranks; // of a team
     // Makes the memory that `nranks` ranks of a machine share: a descriptor, for all their
     // processes.
@@ -119,11 +115,13 @@ struct tt_executor {
     // Ends it: waits until what was enqueued has ended; operations whose peers have not come after
     // 10 s are given up. An aborted communicator's are given up at once. NULL: nothing.
     void (*part)(struct tt_host *host);
-    // Whether the team has failed, or is aborted. A failure of another rank becomes this one's, for
-    // ranks that wait for nothing. Any thread, while the rank has its part.
+    // Whether the team has failed, or is aborted: what waits in a stream for other ranks is then
+    // let go. A failure of another rank becomes this one's, for ranks that wait for nothing. Any
+    // thread, while the rank has its part; called several times a second, also after a failure.
     bool (*is_over)(struct tt_host *host);
 
     // ---- Operations: enqueued on `stream`, before they have run. Stream-ordered on every rank.
+    // NULL: this kind of device has it not yet.
     // A checked collective with something to do. Its arrays are copied.
     ncclResult_t (*collective)(struct tt_host *host, const struct tt_op *op,
                                const struct tt_call_context *context, cudaStream_t stream);

@@ -1,0 +1,69 @@
+// The fused all-reduce + RMSNorm as launches on the current device, for one or several ranks of
+// this process at once. Implemented in kernels/library.cu. One kernel serves two ways: its ranks
+// may meet in it, or be ordered by the streams around it.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TT_EXEC_CUDA_KERNELS_H
+#define TT_EXEC_CUDA_KERNELS_H
+
+#include "exec/symmetric.h"
+#include "nccl.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ncclDevComm;
+
+// Ranks that one launch covers. More on one device: several launches.
+enum { TT_NORM_RANKS = 8 };
+
+// What is a rank's own. Arrays as in struct tt_rmsnorm.
+struct tt_norm_rank {
+    int rank; // in the team
+    const void *gamma, *residual;
+    void *residual_out;
+    // With barriers: one of a team of all ranks, with at least `blocks` LSA barriers; copied.
+    const struct ncclDevComm *device_comm;
+};
+
+// One launch. It sums, normalises and stores, into the outputs of all ranks of the team, the own
+// tokens (tuttiSplitCounts) of the ranks in `rank`, with a grid of rank_count * blocks blocks.
+struct tt_norm_launch {
+    struct tt_symmetric input, output; // row 0; equal or disjoint
+    size_t tokens, hidden;             // hidden at least 1
+    float eps;
+    ncclDataType_t data_type; // ncclFloat32, ncclFloat16, ncclBfloat16
+    int nranks;               // of the team
+    // false: what stands before the launch in its stream orders all ranks' inputs before it, and
+    // what comes after waits for it. true: block b of each rank meets blocks b of all others,
+    // before it reads and after it has stored; all ranks have as many blocks, and all blocks of all
+    // ranks of a device must be resident at once.
+    bool barriers;
+    unsigned blocks; // of each rank, at least 1
+    int rank_count;  // 1 .. TT_NORM_RANKS
+    struct tt_norm_rank rank[TT_NORM_RANKS];
+};
+
+// In all of these `blocks` of the launch and the ranks' own fields but `rank` may still be unset.
+// Answers depend on the shape, nranks, `barriers`, whether there is a residual, and the device.
+
+// The most blocks per rank that are resident at once on the current device where `sharers` ranks
+// share it, at least 1; ranks may be in several launches and processes. cudaErrorInvalidValue where
+// not even one for each fits.
+cudaError_t tt_norm_most_blocks(const struct tt_norm_launch *launch, int sharers,
+                                unsigned *blocks_out);
+// How many blocks per rank keep the device busy, whether or not they fit: at least 1, the same for
+// all ranks of the team.
+cudaError_t tt_norm_wished_blocks(const struct tt_norm_launch *launch, int sharers,
+                                  unsigned *blocks_out);
+// Enqueues it. cudaErrorInvalidValue for a description that does not fit the above, or CUDA's.
+cudaError_t tt_norm_start(const struct tt_norm_launch *launch, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
