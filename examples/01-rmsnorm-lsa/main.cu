@@ -184,6 +184,13 @@ static struct work share_of(const struct lesson_rank *self)
     return work;
 }
 
+// Dynamic shared memory of a block.
+static size_t shared_bytes_of(const struct lesson_options *options, const struct work &work)
+{
+    size_t row = work.row_in_shared ? options->hidden : 0;
+    return ((size_t)options->threads + row) * sizeof(float);
+}
+
 // Step 5's launches: as many as there are iterations, one after the other. The kernel overwrites
 // its input, so each iteration copies it anew. Returns the seconds that all took.
 template <typename T>
@@ -191,8 +198,7 @@ static double launch(const struct lesson_options *options, const struct work &wo
                      const struct buffers &buffers, const ncclDevComm &comm, const T *input)
 {
     size_t bytes = options->tokens * options->hidden * sizeof(T);
-    size_t shared_bytes = (size_t)options->threads * sizeof(float);
-    shared_bytes += work.row_in_shared ? options->hidden * sizeof(float) : 0;
+    size_t shared_bytes = shared_bytes_of(options, work);
     double start = lesson_seconds();
     for (int i = 0; i < options->iterations; i++) {
         CHECK_CUDA(
@@ -243,9 +249,12 @@ template <typename T> static bool run_rank(const struct lesson_rank *self)
 
     // Step 4: the device communicator: what a kernel needs to know of the ranks, and one barrier
     // for each block. The first rank owns the most rows, and every rank launches as many blocks as
-    // it.
+    // it, unless ranks share a GPU that cannot run so many at once.
     size_t most_rows = lesson_first_token(options->tokens, self->ranks, 1);
-    size_t blocks = most_rows < blocks_at_most ? most_rows : blocks_at_most;
+    struct work work = share_of(self);
+    size_t blocks =
+        lesson_blocks(self, (const void *)rmsnorm_lsa<T>, shared_bytes_of(options, work),
+                      most_rows < blocks_at_most ? most_rows : blocks_at_most);
     ncclDevComm device_comm;
     ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
     needs.lsaBarrierCount = (int)blocks;
@@ -253,7 +262,6 @@ template <typename T> static bool run_rank(const struct lesson_rank *self)
     print_configuration(self, blocks);
 
     // Step 5: launch, on a stream.
-    struct work work = share_of(self);
     double seconds = launch(options, work, blocks, buffers, device_comm, matrix);
 
     // Step 6: check every element on every rank. The ranks share the work of the reference.
@@ -275,7 +283,7 @@ template <typename T> static bool run_rank(const struct lesson_rank *self)
     CHECK_NCCL(ncclCommDestroy(comm));
     CHECK_CUDA(cudaStreamDestroy(buffers.stream));
     free(matrix);
-    lesson_unshare(self, expected);
+    lesson_unshare(self, expected, elements * sizeof(float));
 
     // Step 8: report.
     if (options->iterations > 1) {

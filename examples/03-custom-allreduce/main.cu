@@ -236,6 +236,9 @@ static void count(const struct lesson_rank *self, bool start, size_t bytes)
 static void count(const struct lesson_rank *, bool, size_t) {}
 #endif
 
+static void (*const kernels[WAYS])(ncclWindow_t, ncclDevComm, struct work) = {one_shot, two_shot,
+                                                                              multimem};
+
 // Steps 5 and 6 for one way: launches it as often as there are iterations, and checks the last
 // result.
 static bool run_way(const struct lesson_rank *self, enum way way, const struct work &work,
@@ -245,10 +248,10 @@ static bool run_way(const struct lesson_rank *self, enum way way, const struct w
     const struct lesson_options *options = self->options;
     const size_t bytes = work.elements * sizeof(float);
 
-    // Step 5: launch, on a stream. The output starts as something that cannot be right.
-    void (*const kernels[WAYS])(ncclWindow_t, ncclDevComm, struct work) = {one_shot, two_shot,
-                                                                           multimem};
-    CHECK_CUDA(cudaMemset(buffers.memory + work.output_bytes, 0xff, bytes));
+    // Step 5: launch, on a stream. The output starts as something that cannot be right. That goes
+    // through the stream too: cudaMemset would wait for all of the GPU, and so, where ranks share
+    // one, for a kernel that waits for this rank's.
+    CHECK_CUDA(cudaMemsetAsync(buffers.memory + work.output_bytes, 0xff, bytes, buffers.stream));
     count(self, true, bytes);
     for (int i = 0; i < options->iterations; i++) {
         kernels[way]<<<(unsigned)blocks, options->threads, 0, buffers.stream>>>(buffers.window,
@@ -313,6 +316,9 @@ static bool run_rank(const struct lesson_rank *self)
     size_t threads = (size_t)options->threads;
     size_t blocks = (work.elements + threads - 1) / threads;
     blocks = blocks < blocks_at_most ? blocks : blocks_at_most;
+    for (int way = ONE_SHOT; way < WAYS; way++) { // where ranks share a GPU
+        blocks = lesson_blocks(self, (const void *)kernels[way], 0, blocks);
+    }
     ncclDevComm device_comm;
     ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
     needs.lsaBarrierCount = (int)blocks;
@@ -335,7 +341,7 @@ static bool run_rank(const struct lesson_rank *self)
     CHECK_NCCL(ncclCommDestroy(comm));
     CHECK_CUDA(cudaStreamDestroy(buffers.stream));
     free(input);
-    lesson_unshare(self, expected);
+    lesson_unshare(self, expected, bytes);
 
     // Step 8: report.
     return lesson_report(self, right);

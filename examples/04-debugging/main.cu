@@ -132,7 +132,7 @@ static bool run_rank(const struct lesson_rank *self)
     // more work, so nothing can be given back; the end of the program does that.
     exchange<<<1, threads, 0, stream>>>(inbox, device_comm, chosen_fault, numbers);
     CHECK_CUDA(cudaGetLastError());
-    cudaError_t error = cudaStreamSynchronize(stream);
+    cudaError_t error = lesson_wait(self, stream);
     if (error != cudaSuccess) {
         printf("rank %d: the kernel failed: %s\n", self->rank, cudaGetErrorName(error));
     }
@@ -155,19 +155,25 @@ static bool run_rank(const struct lesson_rank *self)
 
 int main(int argc, char **argv)
 {
-    bool known = argc == 1;
-    for (int i = FAULT_NONE; i <= FAULT_OUTSIDE && argc == 3; i++) {
-        if (strcmp(argv[1], "--fault") == 0 && strcmp(argv[2], fault_names[i]) == 0) {
-            chosen_fault = (enum fault)i;
-            known = true;
+    bool known = true;
+    if (argc >= 3 && strcmp(argv[1], "--fault") == 0) {
+        known = false;
+        for (int i = FAULT_NONE; i <= FAULT_OUTSIDE; i++) {
+            if (strcmp(argv[2], fault_names[i]) == 0) {
+                chosen_fault = (enum fault)i;
+                known = true;
+            }
         }
+        argv[2] = argv[0]; // the rest is common to all lessons
+        argv += 2;
+        argc -= 2;
     }
-    if (!known) {
-        printf("usage: debugging [--fault none|race|deadlock|outside]\n");
+    if (!known || (argc > 1 && strcmp(argv[1], "--processes") != 0)) {
+        printf("usage: debugging [--fault none|race|deadlock|outside] [--processes]\n");
         return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 1;
     }
     struct lesson_options defaults = {1, 1, threads, 0, LESSON_FLOAT, 1, ranks, 0};
-    return lesson_run(1, argv,
+    return lesson_run(argc, argv,
                       "Lesson 04: finding a race, a deadlock and an access outside a window",
                       &defaults, run_rank);
 }

@@ -132,11 +132,17 @@ static void run_unfused(const struct lesson_rank *self, const struct rank *r)
     CHECK_NCCL(ncclAllGather(own, r->matrix, r->part, ncclFloat, r->comm, r->stream));
 }
 
+// Dynamic shared memory of a block of the fused kernel.
+static size_t shared_bytes_of(const struct lesson_rank *self)
+{
+    return ((size_t)self->options->threads + self->options->hidden) * sizeof(float);
+}
+
 static void run_fused(const struct lesson_rank *self, const struct rank *r)
 {
     int threads = self->options->threads;
-    size_t shared_bytes = ((size_t)threads + r->work.hidden) * sizeof(float);
-    fused<<<r->blocks, threads, shared_bytes, r->stream>>>(r->window, r->device_comm, r->work);
+    fused<<<r->blocks, threads, shared_bytes_of(self), r->stream>>>(r->window, r->device_comm,
+                                                                    r->work);
     CHECK_CUDA(cudaGetLastError());
 }
 
@@ -261,7 +267,8 @@ static bool run_rank(const struct lesson_rank *self)
     size_t most_rows = options->tokens / (size_t)self->ranks;
     r.elements = options->tokens * options->hidden;
     r.part = most_rows * options->hidden;
-    r.blocks = (unsigned)(most_rows < blocks_at_most ? most_rows : blocks_at_most);
+    r.blocks = (unsigned)lesson_blocks(self, (const void *)fused, shared_bytes_of(self),
+                                       most_rows < blocks_at_most ? most_rows : blocks_at_most);
     r.work = {most_rows * (size_t)self->rank, most_rows * ((size_t)self->rank + 1), options->hidden,
               options->eps};
 
@@ -309,7 +316,7 @@ static bool run_rank(const struct lesson_rank *self)
     free(input);
     free(result[UNFUSED]);
     free(result[FUSED]);
-    lesson_unshare(self, reference);
+    lesson_unshare(self, reference, bytes);
     return lesson_report(self, right);
 }
 

@@ -101,7 +101,7 @@ static void print(const struct lesson_rank *self, const int *before, int sends, 
         }
         lesson_say(self, "\n");
     }
-    lesson_unshare(self, shared);
+    lesson_unshare(self, shared, sizeof all);
 }
 
 // One operation, from one buffer into another or in place. after: [RANKS] what this rank got, -1:

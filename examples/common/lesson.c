@@ -1,30 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options and thread ranks of the lessons (see lesson.h).
+// Options and ranks of the lessons (see lesson.h).
 #define _GNU_SOURCE
 #include "lesson.h"
 
-#include <cuda_runtime.h>
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { MESSAGE_BYTES = 256, RANKS_MAX = 4096, OPTIONS_MAX = 16 };
+enum { MESSAGE_BYTES = 256, RANKS_MAX = 4096, OPTIONS_MAX = 16, THREADS_OF_A_GPU = 16 };
 
-// What the rank threads share; each field is written between two barriers.
-static pthread_barrier_t meeting;
-static unsigned char message[MESSAGE_BYTES];
-static bool *votes;
+// What the ranks share, threads or processes; each field is written between two barriers.
+static struct shared {
+    pthread_barrier_t meeting;
+    unsigned char message[MESSAGE_BYTES];
+    cudaError_t error; // of asking for the GPUs
+    int gpus;
+    struct {
+        size_t told;
+        bool ended; // its body has returned
+        bool right;
+    } rank[RANKS_MAX];
+} * shared;
+static int shared_file; // lesson_share's memory; without a name
 
 struct thread {
     pthread_t id;
     struct lesson_rank self;
     lesson_body body;
-    bool right;
 };
 
 const char *lesson_type_name(enum lesson_type type)
@@ -49,29 +61,40 @@ size_t lesson_first_token(size_t tokens, int ranks, int rank)
 
 void lesson_broadcast(const struct lesson_rank *self, void *data, size_t bytes)
 {
-    if (bytes > sizeof message) {
-        fprintf(stderr, "lesson_broadcast: %zu bytes, at most %zu\n", bytes, sizeof message);
+    if (bytes > MESSAGE_BYTES) {
+        fprintf(stderr, "lesson_broadcast: %zu bytes, at most %d\n", bytes, MESSAGE_BYTES);
         exit(1);
     }
     if (self->rank == 0) {
-        memcpy(message, data, bytes);
+        memcpy(shared->message, data, bytes);
     }
-    pthread_barrier_wait(&meeting);
-    memcpy(data, message, bytes);
-    pthread_barrier_wait(&meeting);
+    pthread_barrier_wait(&shared->meeting);
+    memcpy(data, shared->message, bytes);
+    pthread_barrier_wait(&shared->meeting);
+}
+
+// The smallest of all ranks' numbers; *rank_out: the first rank that has it.
+static size_t least(const struct lesson_rank *self, size_t mine, int *rank_out)
+{
+    shared->rank[self->rank].told = mine;
+    pthread_barrier_wait(&shared->meeting);
+    size_t found = mine;
+    *rank_out = self->rank;
+    for (int rank = self->ranks - 1; rank >= 0; rank--) {
+        if (shared->rank[rank].told <= found) {
+            found = shared->rank[rank].told;
+            *rank_out = rank;
+        }
+    }
+    pthread_barrier_wait(&shared->meeting);
+    return found;
 }
 
 // The first rank that voted no, or -1.
 static int first_no(const struct lesson_rank *self, bool mine)
 {
-    votes[self->rank] = mine;
-    pthread_barrier_wait(&meeting);
-    int found = -1;
-    for (int rank = self->ranks - 1; rank >= 0; rank--) {
-        found = votes[rank] ? found : rank;
-    }
-    pthread_barrier_wait(&meeting);
-    return found;
+    int first = 0;
+    return least(self, mine, &first) == 0 ? first : -1;
 }
 
 bool lesson_all(const struct lesson_rank *self, bool mine)
@@ -93,7 +116,7 @@ bool lesson_require(const struct lesson_rank *self, bool holds, const char *form
     }
     if (first >= 0) {
         // The caller may end the process: not before it has been said why.
-        pthread_barrier_wait(&meeting);
+        pthread_barrier_wait(&shared->meeting);
     }
     return first < 0;
 }
@@ -118,18 +141,82 @@ bool lesson_kernel_fits(const struct lesson_rank *self, const void *kernel)
                           self->device, gpu.name, gpu.major, gpu.minor, gpu.major, gpu.minor);
 }
 
-void *lesson_share(const struct lesson_rank *self, size_t bytes)
+// Ends the program on all ranks when it does not hold.
+#define REQUIRE_OR_END(self, holds, ...)                                                           \
+    do {                                                                                           \
+        if (!lesson_require(self, holds, __VA_ARGS__)) {                                           \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+size_t lesson_blocks(const struct lesson_rank *self, const void *kernel, size_t shared_bytes,
+                     size_t wanted)
 {
-    void *memory = self->rank == 0 ? malloc(bytes) : NULL;
-    lesson_broadcast(self, &memory, sizeof memory);
-    return memory;
+    int threads = self->options->threads;
+    int multiprocessors = 0, resident = 0, rank = 0;
+    int sharers = (self->ranks + self->gpus - 1) / self->gpus; // of the GPU with the most ranks
+    CHECK_CUDA(
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, self->device));
+    CHECK_CUDA(
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, threads, shared_bytes));
+    size_t most = (size_t)multiprocessors * (size_t)resident / (size_t)sharers;
+    REQUIRE_OR_END(self, most > 0,
+                   "%d ranks share GPU %d, which runs %d blocks of %d threads at once: not one for "
+                   "each. Use fewer --ranks, or fewer --threads.",
+                   sharers, self->device, multiprocessors * resident, threads);
+#ifndef VGPU_CUDA_RUNTIME_API_H
+    // A GPU takes a process's work from 32 queues, and each thread's streams must have their own.
+    REQUIRE_OR_END(self, self->options->processes || sharers <= THREADS_OF_A_GPU,
+                   "%d ranks share GPU %d; as threads at most %d may. Use --processes.", sharers,
+                   self->device, THREADS_OF_A_GPU);
+#endif
+    most = least(self, most, &rank);
+    return wanted < most ? wanted : most;
 }
 
-void lesson_unshare(const struct lesson_rank *self, void *memory)
+cudaError_t lesson_wait(const struct lesson_rank *self, cudaStream_t stream)
 {
-    pthread_barrier_wait(&meeting);
-    if (self->rank == 0) {
-        free(memory);
+#ifndef VGPU_CUDA_RUNTIME_API_H
+    const double limit = 20;
+    double start = lesson_seconds();
+    while (cudaStreamQuery(stream) == cudaErrorNotReady) {
+        if (lesson_seconds() - start > limit) {
+            printf(
+                "rank %d: the kernel has not ended after %.0f s. A GPU does not tell why; virtual "
+                "ones do, with VGPU_CHECK=1.\n",
+                self->rank, limit);
+            (void)fflush(stdout);
+            _exit(1); // what waits for the GPU, as exit's handlers may, would never end
+        }
+    }
+#endif
+    (void)self;
+    return cudaStreamSynchronize(stream);
+}
+
+void *lesson_share(const struct lesson_rank *self, size_t bytes)
+{
+    bool has_size = self->rank > 0 || ftruncate(shared_file, (off_t)bytes) == 0;
+    if (!lesson_all(self, has_size)) {
+        return NULL;
+    }
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared_file, 0);
+    if (lesson_all(self, memory != MAP_FAILED)) {
+        return memory;
+    }
+    if (memory != MAP_FAILED) {
+        (void)munmap(memory, bytes);
+    }
+    return NULL;
+}
+
+void lesson_unshare(const struct lesson_rank *self, void *memory, size_t bytes)
+{
+    (void)munmap(memory, bytes);
+    lesson_all(self, true); // the next one begins with none of this
+    if (self->rank == 0 && ftruncate(shared_file, 0) != 0) {
+        fprintf(stderr, "empty the memory that the ranks share: %s\n", strerror(errno));
+        exit(1);
     }
 }
 
@@ -169,10 +256,10 @@ static void print_help(const char *title, const struct lesson_options *defaults)
     }
     if (defaults->offers & LESSON_SHAPE) {
         printf("  --iterations N   do it N times (default %d)\n"
-               "  --ranks N        ranks, as threads of this process (default: NTHREADS from the\n"
-               "                   environment, or else one for each GPU)\n",
+               "  --ranks N        ranks (default: NTHREADS, or else one for each GPU)\n",
                defaults->iterations);
     }
+    printf("  --processes      ranks are processes, not threads\n");
     if (defaults->offers & LESSON_EPS) {
         printf("  --eps X          added to the mean of the squares (default %g)\n",
                (double)defaults->eps);
@@ -222,6 +309,7 @@ static void choose_options(unsigned offers, struct option *chosen)
         unsigned offer; // 0: every lesson's
         struct option option;
     } all[] = {{0, {"help", no_argument, NULL, 'H'}},
+               {0, {"processes", no_argument, NULL, 'p'}},
                {LESSON_SHAPE, {"tokens", required_argument, NULL, 't'}},
                {LESSON_SHAPE, {"hidden", required_argument, NULL, 'h'}},
                {LESSON_SHAPE, {"threads", required_argument, NULL, 'b'}},
@@ -261,6 +349,9 @@ static void read_options(int argc, char **argv, const char *title, struct lesson
         case 'r':
             options->ranks = (int)read_number("--ranks", optarg, RANKS_MAX);
             break;
+        case 'p':
+            options->processes = true;
+            break;
         case 'd':
             options->type = read_type(optarg);
             break;
@@ -290,17 +381,126 @@ static void read_options(int argc, char **argv, const char *title, struct lesson
     }
 }
 
+// One rank, from beginning to end.
+static void run_rank(const struct lesson_rank *self, lesson_body body)
+{
+    shared->rank[self->rank].right = body(self);
+    shared->rank[self->rank].ended = true;
+}
+
 static void *thread_main(void *argument)
 {
     struct thread *thread = argument;
-    thread->right = thread->body(&thread->self);
+    run_rank(&thread->self, thread->body);
     return NULL;
+}
+
+static void run_threads(const struct lesson_options *options, int gpus, lesson_body body)
+{
+    struct thread *threads = calloc((size_t)options->ranks, sizeof *threads);
+    if (!threads) {
+        fprintf(stderr, "out of memory for %d ranks\n", options->ranks);
+        exit(1);
+    }
+    for (int rank = 0; rank < options->ranks; rank++) {
+        threads[rank].self = (struct lesson_rank){rank, options->ranks, rank % gpus, gpus, options};
+        threads[rank].body = body;
+        int failure = pthread_create(&threads[rank].id, NULL, thread_main, &threads[rank]);
+        if (failure) {
+            fprintf(stderr, "start a thread for rank %d: %s\n", rank, strerror(failure));
+            exit(1);
+        }
+    }
+    for (int rank = 0; rank < options->ranks; rank++) {
+        pthread_join(threads[rank].id, NULL);
+    }
+    free(threads);
+}
+
+// A process of its own for `rank`; it ends with this one. CUDA cannot be used on both sides of a
+// fork, so the process that comes here must not have called it.
+static pid_t start_process(const struct lesson_options *options, int gpus, lesson_body body,
+                           int rank)
+{
+    pid_t parent = getpid();
+    pid_t process = fork();
+    if (process == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) {
+            _exit(1); // it has ended meanwhile
+        }
+        struct lesson_rank self = {rank, options->ranks, rank % gpus, gpus, options};
+        run_rank(&self, body);
+        exit(shared->rank[rank].right ? 0 : 1);
+    }
+    if (process < 0) {
+        fprintf(stderr, "start a process for rank %d: %s\n", rank, strerror(errno));
+    }
+    return process;
+}
+
+// Waits for one of them to end; the next to wait for is then one less. False where its rank had not
+// come to the end of its body, but, for example, to a CHECK_NCCL that failed.
+static bool one_ends_well(const struct lesson_options *options, pid_t *process)
+{
+    int status = 0, rank = 0;
+    pid_t ended = wait(&status);
+    while (rank < options->ranks && process[rank] != ended) {
+        rank++;
+    }
+    if (rank == options->ranks) {
+        return false;
+    }
+    process[rank] = 0;
+    if (WIFSIGNALED(status)) {
+        fprintf(stderr, "rank %d: ended by a signal: %s\n", rank, strsignal(WTERMSIG(status)));
+    }
+    return shared->rank[rank].ended;
+}
+
+static void run_processes(const struct lesson_options *options, int gpus, lesson_body body)
+{
+    pid_t *process = calloc((size_t)options->ranks, sizeof *process);
+    bool good = process != NULL;
+    (void)fflush(stdout);
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); // lines of several processes: in the order of printing
+    for (int rank = 0; rank < options->ranks && good; rank++) {
+        process[rank] = start_process(options, gpus, body, rank);
+        good = process[rank] > 0;
+    }
+    for (int left = options->ranks; left > 0 && good; left--) {
+        good = one_ends_well(options, process);
+    }
+    // The others would wait for ever for one that has ended early.
+    for (int rank = 0; rank < options->ranks && process && !good; rank++) {
+        if (process[rank] > 0) {
+            (void)kill(process[rank], SIGKILL);
+            (void)waitpid(process[rank], NULL, 0);
+        }
+    }
+    free(process);
+}
+
+// Where ranks are processes, a process asks that ends before they begin.
+static void count_gpus(bool processes)
+{
+    pid_t asker = processes ? fork() : 0;
+    if (asker == 0) {
+        shared->error = cudaGetDeviceCount(&shared->gpus);
+    }
+    if (processes && asker == 0) {
+        _exit(0);
+    }
+    if (asker < 0 || (asker > 0 && waitpid(asker, NULL, 0) != asker)) {
+        fprintf(stderr, "start a process: %s\n", strerror(errno));
+        exit(1);
+    }
 }
 
 // No GPU, or none that can be used: what to do about it.
 static void refuse_machine(cudaError_t error)
 {
-#ifdef VGPU_CUDA_RUNTIME_H // tutticc's header: the GPUs are virtual already
+#ifdef VGPU_CUDA_RUNTIME_API_H // tutticc's header: the GPUs are virtual already
     const char *advice = "VGPU_MACHINE says which virtual ones there are; unset it for eight.";
 #else
     const char *advice = "To run on virtual ones, build this with tutticc.";
@@ -310,44 +510,54 @@ static void refuse_machine(cudaError_t error)
            cudaGetErrorString(error), none ? " " : "", none ? advice : "");
 }
 
+// What the ranks share, without the barrier, whose size is not known yet.
+static void open_shared(void)
+{
+    void *memory =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    shared_file = memfd_create("lesson", MFD_CLOEXEC);
+    if (memory == MAP_FAILED || shared_file < 0) {
+        fprintf(stderr, "memory for the ranks to share: %s\n", strerror(errno));
+        exit(1);
+    }
+    shared = memory;
+}
+
+static bool open_barrier(int ranks)
+{
+    pthread_barrierattr_t attributes;
+    return pthread_barrierattr_init(&attributes) == 0 &&
+           pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED) == 0 &&
+           pthread_barrier_init(&shared->meeting, &attributes, (unsigned)ranks) == 0;
+}
+
 int lesson_run(int argc, char **argv, const char *title, const struct lesson_options *defaults,
                lesson_body body)
 {
     struct lesson_options options = *defaults;
     read_options(argc, argv, title, &options);
-    int gpus = 0;
-    cudaError_t error = cudaGetDeviceCount(&gpus);
-    if (error != cudaSuccess || gpus == 0) {
-        refuse_machine(error);
+    open_shared();
+    count_gpus(options.processes);
+    int gpus = shared->gpus;
+    if (shared->error != cudaSuccess || gpus == 0) {
+        refuse_machine(shared->error);
         return 1;
     }
     const char *nthreads = getenv("NTHREADS");
     if (options.ranks == 0) {
         options.ranks = nthreads ? (int)read_number("NTHREADS", nthreads, RANKS_MAX) : gpus;
     }
-    struct thread *threads = calloc((size_t)options.ranks, sizeof *threads);
-    votes = calloc((size_t)options.ranks, sizeof *votes);
-    if (!threads || !votes || pthread_barrier_init(&meeting, NULL, (unsigned)options.ranks) != 0) {
+    if (!open_barrier(options.ranks)) {
         fprintf(stderr, "out of memory for %d ranks\n", options.ranks);
         return 1;
     }
     printf("%s\n", title);
-    for (int rank = 0; rank < options.ranks; rank++) {
-        threads[rank].self = (struct lesson_rank){rank, options.ranks, rank % gpus, &options};
-        threads[rank].body = body;
-        int failure = pthread_create(&threads[rank].id, NULL, thread_main, &threads[rank]);
-        if (failure) {
-            fprintf(stderr, "start a thread for rank %d: %s\n", rank, strerror(failure));
-            exit(1);
-        }
-    }
+    (options.processes ? run_processes : run_threads)(&options, gpus, body);
     bool right = true;
     for (int rank = 0; rank < options.ranks; rank++) {
-        pthread_join(threads[rank].id, NULL);
-        right = threads[rank].right && right;
+        right = shared->rank[rank].ended && shared->rank[rank].right && right;
     }
-    pthread_barrier_destroy(&meeting);
-    free(votes);
-    free(threads);
+    (void)close(shared_file);
+    (void)munmap(shared, sizeof *shared);
     return right ? 0 : 1;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every lesson needs and no lesson is about: options, ranks as threads, agreement between
-// ranks, messages. Plain C; the lessons' .cu files include it from C++.
+// What every lesson needs and no lesson is about: options, ranks as threads or processes, agreement
+// between ranks, messages. Plain C; the lessons' .cu files include it from C++.
 #ifndef EXAMPLES_COMMON_LESSON_H
 #define EXAMPLES_COMMON_LESSON_H
 
+#include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -32,6 +33,7 @@ struct lesson_options {
     int iterations;        // the operation is done this often; the last result is checked
     int ranks;             // 0: NTHREADS, or else one for each GPU
     unsigned offers;       // what the command line may set, of enum lesson_offer
+    bool processes;        // each rank is a process, not a thread: every lesson's command line
 };
 
 // One rank, as its thread sees it.
@@ -39,14 +41,16 @@ struct lesson_rank {
     int rank;
     int ranks;
     int device; // rank modulo the number of GPUs
+    int gpus;   // of this machine
     const struct lesson_options *options;
 };
 
 // What a rank does. True when its results were right, false after a refusal or a wrong result.
 typedef bool (*lesson_body)(const struct lesson_rank *self);
 
-// Reads the options (defaults, then NTHREADS, then the command line), runs `body` on one thread for
-// each rank, and returns the exit status of the program: 0 when every rank returned true, else 1.
+// Reads the options (defaults, then NTHREADS, then the command line), runs `body` on one thread, or
+// with --processes in one process, for each rank, and returns the exit status of the program: 0
+// when every rank returned true, else 1. A rank that ends before its body does ends the others.
 int lesson_run(int argc, char **argv, const char *title, const struct lesson_options *defaults,
                lesson_body body);
 
@@ -66,9 +70,21 @@ bool lesson_require(const struct lesson_rank *self, bool holds, const char *form
 // rebuild.
 bool lesson_kernel_fits(const struct lesson_rank *self, const void *kernel);
 
-// The same memory for all ranks (they are threads of one process); NULL on all when there is none.
+// How many blocks each rank may launch of a kernel whose blocks wait for those of other ranks:
+// `wanted`, or fewer, so that those of all ranks on a GPU run at once. A block that had to wait for
+// room would never come to its barrier. The same on all ranks. Where not one fits, the program ends
+// with a refusal. shared_bytes: dynamic shared memory of a block.
+size_t lesson_blocks(const struct lesson_rank *self, const void *kernel, size_t shared_bytes,
+                     size_t wanted);
+
+// cudaStreamSynchronize; on a real GPU a kernel that does not end within 20 s ends the program, as
+// nothing else would. Not collective.
+cudaError_t lesson_wait(const struct lesson_rank *self, cudaStream_t stream);
+
+// The same memory for all ranks, at addresses of their own; NULL on all when there is none. One at
+// a time. bytes: as shared.
 void *lesson_share(const struct lesson_rank *self, size_t bytes);
-void lesson_unshare(const struct lesson_rank *self, void *memory);
+void lesson_unshare(const struct lesson_rank *self, void *memory, size_t bytes);
 
 // Prints on rank 0 only. Not collective.
 void lesson_say(const struct lesson_rank *self, const char *format, ...)

@@ -1,0 +1,59 @@
+# The lessons on real GPUs: ranks as threads, as processes, and as processes under MPS; refusals. Skipped where
+# there is no GPU. SPDX-License-Identifier: Apache-2.0
+set(on_gpu ${PROJECT_SOURCE_DIR}/tests/support/on_gpu)
+set(expected ${CMAKE_CURRENT_SOURCE_DIR}/expected)
+
+# gpu_lesson(name command...): NVLink multicast stays off, but in gpu_multimem.
+function(gpu_lesson name)
+    cmake_parse_arguments(L "" "" "ENVIRONMENT" ${ARGN})
+    tutti_add_test(NAME lesson_${name} LABELS lessons TIMEOUT 150 COMMAND ${on_gpu} ${L_UNPARSED_ARGUMENTS}
+        ENVIRONMENT ${L_ENVIRONMENT})
+endfunction()
+
+# gpu_golden(name status program arguments...): prints exactly expected/name.txt, apart from stderr, where the library
+# says that ranks share a GPU.
+function(gpu_golden name status program)
+    gpu_lesson(${name} ${PROJECT_SOURCE_DIR}/tests/support/golden ${status} ${expected}/${name}.txt
+        sh -c "exec \"$0\" \"$@\" 2>/dev/null" ${lessons_folder}/${program} ${ARGN} ENVIRONMENT NCCL_NVLS_ENABLE=0)
+endfunction()
+
+gpu_golden(by_hand 0 by_hand)
+gpu_golden(lsa 0 rmsnorm_lsa --ranks 2 --tokens 256 --hidden 128)
+gpu_golden(custom_allreduce_switched_off 0 custom_allreduce --ranks 2 --tokens 10)
+gpu_golden(multimem_switched_off 1 rmsnorm_multimem --ranks 2)
+gpu_golden(debugging 0 debugging)
+gpu_golden(lsa_help 0 rmsnorm_lsa --help)
+
+# The whole of each lesson that is possible on one GPU, as often as ranks can be spread over it.
+foreach(how threads processes mps)
+    set(before)
+    set(after)
+    if(how STREQUAL "mps")
+        set(before --mps)
+    endif()
+    if(NOT how STREQUAL "threads")
+        set(after --processes)
+    endif()
+    gpu_lesson(by_hand_${how} ${before} ${lessons_folder}/by_hand ${after} ENVIRONMENT NCCL_NVLS_ENABLE=0)
+    gpu_lesson(debugging_${how} ${before} ${lessons_folder}/debugging ${after} ENVIRONMENT NCCL_NVLS_ENABLE=0)
+    foreach(ranks 2 4 8)
+        foreach(type float half bf16)
+            gpu_lesson(rmsnorm_lsa_${type}_${ranks}_${how} ${before} ${lessons_folder}/rmsnorm_lsa --ranks ${ranks}
+                --dtype ${type} --iterations 3 ${after} ENVIRONMENT NCCL_NVLS_ENABLE=0)
+        endforeach()
+        gpu_lesson(rmsnorm_lsa_odd_${ranks}_${how} ${before} ${lessons_folder}/rmsnorm_lsa --ranks ${ranks} --tokens 100
+            --hidden 20001 --threads 96 --dtype half ${after} ENVIRONMENT NCCL_NVLS_ENABLE=0)
+        gpu_lesson(custom_allreduce_${ranks}_${how} ${before} ${lessons_folder}/custom_allreduce --ranks ${ranks}
+            --threads 1024 --iterations 3 ${after} ENVIRONMENT NCCL_NVLS_ENABLE=0)
+    endforeach()
+endforeach()
+
+# Where there is a switch that adds, it does; everywhere else the lesson refuses.
+gpu_lesson(gpu_multimem ${lessons_folder}/rmsnorm_multimem --ranks 2)
+set_property(TEST lesson_gpu_multimem PROPERTY PASS_REGULAR_EXPRESSION
+    "SUCCESS: Example completed" "REFUSED: rank 0: this communicator has no multimem")
+
+# A kernel that waits for ever ends the program.
+gpu_lesson(gpu_deadlock ${PROJECT_SOURCE_DIR}/tests/support/golden 0 ${expected}/debugging_gpu_deadlock.txt
+    sh -c "\"$0\" --fault deadlock 2>/dev/null | sed 's/^rank [01]/rank R/' | head -n 3" ${lessons_folder}/debugging
+    ENVIRONMENT NCCL_NVLS_ENABLE=0)
