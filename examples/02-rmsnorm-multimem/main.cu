@@ -427,10 +427,9 @@ template <typename T> static bool run_rank(const struct lesson_rank *self)
     CHECK_NCCL(ncclCommWindowRegister(comm, buffers.memory, bytes, &buffers.window,
                                       NCCL_WIN_COLL_SYMMETRIC));
 
-    // Step 4: the device communicator: what a kernel needs to know of the ranks, and one barrier
-    // for each block; and multimem, for the data and for the barriers. The first rank owns the most
-    // rows, and every rank launches as many blocks as it, unless ranks share a GPU that cannot run
-    // so many at once.
+    // Step 4: the device communicator: what a kernel needs to know of the ranks, one barrier for
+    // each block, and multimem, for the data and for the barriers. The first rank owns the most
+    // rows; every rank launches as many blocks as it, unless ranks share a GPU that is too small.
     size_t most_rows = lesson_first_token(options->tokens, self->ranks, 1);
     struct work work = share_of(self);
     size_t blocks =
