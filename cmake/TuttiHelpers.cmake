@@ -32,7 +32,8 @@ if(TUTTI_SANITIZE)
     set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
 endif()
 
-# What code links that calls CUDA: tutti_device is our cudart, or CUDA's own (static) and the driver's.
+# What code links that calls CUDA: tutti_device is our cudart, or CUDA's own (static). The driver's functions are found
+# when they are called (src/exec/cuda/driver.c): nothing needs libcuda.so.1 to be loaded.
 add_library(tutti_device INTERFACE)
 if(TUTTI_DEVICE STREQUAL "cuda")
     if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
@@ -45,9 +46,6 @@ if(TUTTI_DEVICE STREQUAL "cuda")
     find_package(CUDAToolkit REQUIRED)
     set(CMAKE_CUDA_STANDARD 17)
     target_link_libraries(tutti_device INTERFACE CUDA::cudart_static)
-    if(TARGET CUDA::cuda_driver)
-        target_link_libraries(tutti_device INTERFACE CUDA::cuda_driver)
-    endif()
 elseif(TUTTI_DEVICE STREQUAL "cpu")
     target_link_libraries(tutti_device INTERFACE cudart)
 else()
@@ -94,7 +92,7 @@ endfunction()
 #   tutti_add_test(NAME name COMMAND program [argument ...] LABELS unit [TIMEOUT 60] [ENVIRONMENT A=B ...])
 # Exit status 0 passes, 77 skips (the last line says why), anything else fails. Tests with long limits start first. `./dev
 # test` runs twice as many at once as there are cores: a test takes two places, or one if it sleeps most of its time
-# (label waits).
+# (label waits). In the build for real GPUs a test needs one, and has it for itself, unless it has the label nogpu.
 function(tutti_add_test)
     cmake_parse_arguments(T "" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
     if(NOT T_TIMEOUT)
@@ -104,6 +102,9 @@ function(tutti_add_test)
     if(waits IN_LIST T_LABELS)
         set(places 1)
     endif()
+    if(TUTTI_DEVICE STREQUAL "cuda" AND NOT nogpu IN_LIST T_LABELS)
+        list(APPEND T_LABELS gpu)
+    endif()
     tutti_is_default(is_default ${T_LABELS})
     if(is_default)
         list(APPEND T_LABELS default)
@@ -112,11 +113,14 @@ function(tutti_add_test)
     add_test(NAME ${T_NAME} COMMAND ${T_COMMAND})
     set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} COST ${T_TIMEOUT} PROCESSORS ${places}
         SKIP_RETURN_CODE 77 LABELS "${T_LABELS}" ENVIRONMENT "${T_ENVIRONMENT}")
+    if(gpu IN_LIST T_LABELS)
+        set_tests_properties(${T_NAME} PROPERTIES RESOURCE_LOCK gpu)
+    endif()
 endfunction()
 
 # Whether `./dev test` runs a test of these labels in this build (CONTRIBUTING.md has the rule): tutti_is_default(out label...)
 function(tutti_is_default out)
-    set(left_out full)
+    set(left_out full gpu)
     if(TUTTI_SANITIZE)
         list(APPEND left_out plain install)
     endif()
@@ -183,11 +187,18 @@ if(TUTTI_SANITIZE)
     list(APPEND TUTTI_KERNEL_OPTIONS -fsanitize=${TUTTI_SANITIZE})
 endif()
 
-# A program compiled by our own tutticc from .cu sources, with the build's sanitizers:
+# A program compiled by our own tutticc from .cu sources, with the build's sanitizers; for real GPUs by nvcc:
 #   tutti_kernel_program(name OUTPUT path SOURCES a.cu b.c [OPTIONS ...] [DEPENDS ...] [ON_DEMAND])
 # Creates a target `name` that makes the file OUTPUT, in `all` unless ON_DEMAND. Depends on tutticc and the libraries.
 function(tutti_kernel_program name)
     cmake_parse_arguments(T "ON_DEMAND" "OUTPUT" "SOURCES;OPTIONS;DEPENDS" ${ARGN})
+    if(TUTTI_DEVICE STREQUAL "cuda")
+        tutti_nvcc_program(${name} "${T_OUTPUT}" "${T_SOURCES}" "${T_OPTIONS}")
+        if(T_ON_DEMAND)
+            set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+        endif()
+        return()
+    endif()
     set(inputs)
     foreach(source ${T_SOURCES})
         list(APPEND inputs ${CMAKE_CURRENT_SOURCE_DIR}/${source})
@@ -206,6 +217,19 @@ function(tutti_kernel_program name)
     endif()
     add_custom_target(${name} ${all} DEPENDS ${T_OUTPUT})
     set_property(GLOBAL PROPERTY "TUTTI_PROGRAM:${T_OUTPUT}" ${name})
+endfunction()
+
+# tutti_kernel_program with nvcc. Of its options those count that define something or that nvcc needs; libraries come by
+# themselves.
+function(tutti_nvcc_program name output sources options)
+    get_filename_component(folder ${output} DIRECTORY)
+    get_filename_component(file ${output} NAME)
+    list(FILTER options INCLUDE REGEX "^(-D|--extended-lambda)")
+    add_executable(${name} ${sources})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${folder} OUTPUT_NAME ${file})
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${options}>)
+    target_link_libraries(${name} PRIVATE nccl tutti_device tutti_test_support)
+    set_property(GLOBAL PROPERTY "TUTTI_PROGRAM:${output}" ${name})
 endfunction()
 
 # A libFuzzer target and a short run of it as a test (label fuzz), where clang is installed, and a longer one (full):

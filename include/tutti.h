@@ -161,6 +161,38 @@ ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuff, size_t 
                                    size_t hidden, const struct tuttiRMSNormOptions *options,
                                    ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream);
 
+// ---- Kernels with barriers on shared GPUs -------------------------------------------------------
+
+// The most blocks with which every rank of `comm` may launch a kernel that waits for the other
+// ranks' (LSA barriers, flags in windows), where several ranks share a GPU: the launches of all
+// ranks of the GPU, in whichever processes, are then resident at once. With more, blocks wait for
+// others that cannot begin until they end, and nothing ever does. Virtual GPUs run any number of
+// blocks; the answer there is that of the GPU that they stand for.
+// kernel: as for cudaLaunchKernel. threadsPerBlock, dynamicSharedBytes: as it will be launched (set
+// cudaFuncAttributeMaxDynamicSharedMemorySize before, where it is needed). comm: ready; its GPU is
+// the current device. blocks: receives the number, at least 1; use the least of all ranks where
+// GPUs differ. It counts on GPUs that run nothing else. Local: no rank waits for another.
+// Errors: ncclInvalidUsage where not even one block for each rank of the GPU fits, with what fits;
+// ncclInvalidArgument for a bad comm, blocks NULL, or another current device;
+// ncclUnhandledCudaError where CUDA does not answer for the kernel. Since 0.1.
+static inline ncclResult_t tuttiMaxBlocks(const void *kernel, int threadsPerBlock,
+                                          size_t dynamicSharedBytes, ncclComm_t comm, int *blocks);
+
+// The same from what the program's own CUDA runtime says of its kernel: the runtime inside the
+// library does not know it. error: of cudaOccupancyMaxActiveBlocksPerMultiprocessor;
+// blocksPerMultiprocessor: what it gave. Since 0.1.
+ncclResult_t tuttiMaxBlocksOf(cudaError_t error, int blocksPerMultiprocessor, ncclComm_t comm,
+                              int *blocks);
+
+static inline ncclResult_t tuttiMaxBlocks(const void *kernel, int threadsPerBlock,
+                                          size_t dynamicSharedBytes, ncclComm_t comm, int *blocks)
+{
+    int perMultiprocessor = 0;
+    cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &perMultiprocessor, kernel, threadsPerBlock, dynamicSharedBytes);
+    return tuttiMaxBlocksOf(error, perMultiprocessor, comm, blocks);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -92,8 +92,13 @@ ncclResult_t tt_check_stream(struct ncclComm *comm, const char *call, cudaStream
         return ncclSuccess;
     }
     bool is_default = stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     int device = comm->cuda_device;
-    cudaError_t error = is_default ? cudaSuccess : cudaStreamGetDevice(stream, &device);
+    cudaError_t error = is_default ? cudaSuccess : cudaStreamIsCapturing(stream, &capture);
+    if (error == cudaSuccess && capture != cudaStreamCaptureStatusNone) {
+        return ncclSuccess; // the question would end the capture
+    }
+    error = error == cudaSuccess && !is_default ? cudaStreamGetDevice(stream, &device) : error;
     if (error == cudaErrorInvalidResourceHandle) {
         (void)cudaGetLastError();
         return tt_fail(ncclInvalidArgument,

@@ -145,7 +145,7 @@ static void set_multicast(const struct ncclComm *comm, struct launch *launch)
 ncclResult_t tt_collective_run(struct ncclComm *comm, const struct tt_op *op,
                                struct tt_call_context *context, cudaStream_t stream)
 {
-    if (comm->host == NULL) {
+    if (comm->host == NULL || tt_executor->collective == NULL) {
         return tt_team_refuse(comm, tt_function_name(op->function));
     }
     if (tt_estimate_instead(comm, tt_op_send_bytes(op, comm->rank, comm->nranks) +

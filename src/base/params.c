@@ -92,6 +92,12 @@ static const struct tt_param_row rows[TT_PARAM_COUNT] = {
     [TT_PARAM_DUMP_FILE] = {"TUTTI_DUMP_FILE", true, 0, 0, 0, "a file", "stderr", "0.1",
                             "where such states go, and those of `tuttiDumpState` without a path; "
                             "appended to; `%h`, `%p`, `%r` as above"},
+    [TT_PARAM_CONNECTIONS] =
+        {"CUDA_DEVICE_MAX_CONNECTIONS", false, 8, 1, 32, NULL, NULL, "0.1",
+         "hardware queues of a process on a GPU; streams beyond them wait for each other, and "
+         "ranks "
+         "that share a GPU can then wait for ever. The library asks for 32 when it is loaded, "
+         "unless the variable is set"},
 };
 
 // Filled once by read_all; constant afterwards.
@@ -148,6 +154,12 @@ const struct tt_param_row *tt_param_row(enum tt_param param)
 const char *tt_param_name(enum tt_param param)
 {
     return rows[param].name;
+}
+
+bool tt_param_propose(enum tt_param param, const char *text)
+{
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): while libraries are loaded
+    return getenv(rows[param].name) == NULL && setenv(rows[param].name, text, 0) == 0;
 }
 
 const char *tt_param_as_set(enum tt_param param)

@@ -33,6 +33,7 @@ enum tt_param {
     TT_PARAM_SUMMARY,        // TUTTI_SUMMARY
     TT_PARAM_DUMP_SIGNAL,    // TUTTI_DUMP_SIGNAL
     TT_PARAM_DUMP_FILE,      // TUTTI_DUMP_FILE
+    TT_PARAM_CONNECTIONS,    // CUDA_DEVICE_MAX_CONNECTIONS
     TT_PARAM_COUNT
 };
 
@@ -57,5 +58,9 @@ const char *tt_param_text(enum tt_param param);
 // secret's text is not shown.
 const char *tt_param_name(enum tt_param param);
 const char *tt_param_as_set(enum tt_param param);
+
+// Sets a variable of the environment that has none yet, for others that read it (CUDA). For library
+// constructors: no setting is read. True where it was not set.
+bool tt_param_propose(enum tt_param param, const char *text);
 
 #endif

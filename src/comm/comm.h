@@ -113,18 +113,20 @@ ncclResult_t tt_config_read(const ncclConfig_t *config, const char *call, ncclCo
 ncclResult_t tt_peer_describe(int rank, struct tt_peer *out);
 // Whether two ranks have one device.
 bool tt_peer_same_device(const struct tt_peer *a, const struct tt_peer *b);
-// Fills hosts, processes and the LSA team from what all ranks told. Local. Rank 0 tells at INFO
-// which ranks share a device.
+// How many ranks of the communicator have this rank's device, itself too.
+int tt_peers_sharing(const struct ncclComm *comm);
+// Fills hosts, processes and the LSA team from what all ranks told. Local. One rank of each machine
+// says on stderr which ranks share a device.
 void tt_peers_arrange(struct ncclComm *comm);
 // Fills peer_access. Collective, and the last step of init: a rank that comes so far cannot fail
 // any more.
 ncclResult_t tt_peers_agree(struct ncclComm *comm);
 
 // ---- team.c -------------------------------------------------------------------------------------
-// Joins the host team, where all ranks are on one machine and the executor has one. Collective.
+// Joins the host team, where all ranks are on one machine. Collective.
 ncclResult_t tt_team_join(struct ncclComm *comm);
-// ncclInvalidUsage for an operation, `what`, of a communicator that has none; the text says why it
-// has none.
+// ncclInvalidUsage for an operation, `what`, of a communicator that has none, or whose executor has
+// not this operation; the text says why.
 ncclResult_t tt_team_refuse(const struct ncclComm *comm, const char *what);
 // Ends this rank's part of it: waits for its operations (exec/executor.h). May be called again.
 void tt_team_leave(struct ncclComm *comm);

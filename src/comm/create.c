@@ -8,6 +8,7 @@
 #include "comm/local.h"
 #include "comm/operators.h"
 #include "comm/registrations.h"
+#include "exec/executor.h"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -28,9 +29,9 @@ static ncclResult_t check_device(const char *call, int *device_out)
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0) {
         cudaGetLastError();
-        return tt_fail(ncclUnhandledCudaError,
-                       "%s: no device: %s (see VGPU_MACHINE and CUDA_VISIBLE_DEVICES)", call,
-                       cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error));
+        return tt_fail(ncclUnhandledCudaError, "%s: no device: %s (%s)", call,
+                       cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error),
+                       tt_executor->no_device_hint);
     }
     return tt_cuda((int)cudaGetDevice(device_out), "cudaGetDevice");
 }

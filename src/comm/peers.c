@@ -169,31 +169,74 @@ static bool can_access(const struct ncclComm *comm, const unsigned char *uuid)
     return true;
 }
 
-// Rank 0 says which ranks share a GPU, one line for each such GPU.
-static void tell_shared_devices(const struct ncclComm *comm)
+// How many ranks have the device of `rank`; *first_out: the lowest of them.
+static int count_sharers(const struct ncclComm *comm, int rank, int *first_out)
 {
-    for (int r = 0; r < comm->nranks && comm->rank == 0; r++) {
-        char ranks[256] = "";
-        size_t used = 0;
-        int count = 0;
-        bool told = false; // with a rank before
-        for (int q = 0; q < comm->nranks && !told; q++) {
-            if (tt_peer_same_device(&comm->peers[r], &comm->peers[q])) {
-                told = q < r;
-                if (used + 24 < sizeof ranks) {
-                    used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d",
-                                             count > 0 ? ", " : "", q);
-                }
-                count++;
-            }
-        }
-        if (!told && count > 1) {
-            char uuid[33];
-            (void)sodium_bin2hex(uuid, sizeof uuid, comm->peers[r].gpu_uuid, 16);
-            tt_log(TT_LOG_INFO, TT_LOG_INIT, "%s: %d ranks share the GPU with UUID %s: %s%s",
-                   comm->name, count, uuid, ranks, used + 24 < sizeof ranks ? "" : ", ...");
+    int count = 0;
+    for (int r = comm->nranks - 1; r >= 0; r--) {
+        if (tt_peer_same_device(&comm->peers[r], &comm->peers[rank])) {
+            *first_out = r;
+            count++;
         }
     }
+    return count;
+}
+
+int tt_peers_sharing(const struct ncclComm *comm)
+{
+    int first = 0;
+    return count_sharers(comm, comm->rank, &first);
+}
+
+// "0, 1, 2" into text: the ranks with the device of `rank`.
+static void list_sharers(const struct ncclComm *comm, int rank, char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (int r = 0; r < comm->nranks; r++) {
+        if (!tt_peer_same_device(&comm->peers[r], &comm->peers[rank])) {
+            continue;
+        }
+        if (used + 24 > bytes) {
+            (void)snprintf(text + used, bytes - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, "%s%d", used > 0 ? ", " : "", r);
+    }
+}
+
+// As nvidia-smi writes it.
+static void write_uuid(const unsigned char *uuid, char *text, size_t bytes)
+{
+    char hex[33];
+    (void)sodium_bin2hex(hex, sizeof hex, uuid, 16);
+    (void)snprintf(text, bytes, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16,
+                   hex + 20);
+}
+
+// One line for each machine where ranks share GPUs, from the lowest of these ranks.
+static void tell_shared_devices(const struct ncclComm *comm)
+{
+    int first = 0, more = 0, sharers = count_sharers(comm, comm->rank, &first);
+    if (sharers < 2 || first != comm->rank) {
+        return;
+    }
+    for (int r = 0; r < comm->nranks; r++) {
+        bool here = comm->peers[r].machine_hash == comm->peers[comm->rank].machine_hash;
+        if (here && r != comm->rank && count_sharers(comm, r, &first) > 1 && first == r) {
+            if (r < comm->rank) {
+                return; // that rank says it
+            }
+            more++;
+        }
+    }
+    char uuid[40], ranks[200], others[48] = "";
+    write_uuid(comm->peers[comm->rank].gpu_uuid, uuid, sizeof uuid);
+    list_sharers(comm, comm->rank, ranks, sizeof ranks);
+    if (more > 0) {
+        (void)snprintf(others, sizeof others, "; %d more GPU%s shared too", more,
+                       more == 1 ? " is" : "s are");
+    }
+    tt_say("%s: %d ranks share GPU %s: %s%s", comm->name, sharers, uuid, ranks, others);
 }
 
 void tt_peers_arrange(struct ncclComm *comm)

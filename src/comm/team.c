@@ -173,8 +173,7 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
 
 ncclResult_t tt_team_join(struct ncclComm *comm)
 {
-    if (tt_executor->join == NULL || comm->nranks > tt_executor->most_ranks ||
-        !is_one_machine(comm)) {
+    if (comm->nranks > tt_executor->most_ranks || !is_one_machine(comm)) {
         return ncclSuccess;
     }
     struct tt_arena *arena = NULL;
@@ -184,7 +183,7 @@ ncclResult_t tt_team_join(struct ncclComm *comm)
 
 ncclResult_t tt_team_refuse(const struct ncclComm *comm, const char *what)
 {
-    if (tt_executor->join == NULL) {
+    if (comm->host != NULL) {
         return tt_fail(ncclInvalidUsage, "not implemented yet: rank %d: %s on real GPUs",
                        comm->rank, what);
     }

@@ -142,6 +142,9 @@ void tt_watch_look(struct ncclComm *comm)
     if (atomic_load(&comm->async_error) == ncclSuccess) {
         look_at_device(comm);
     }
+    if (atomic_load(&comm->async_error) != ncclSuccess && comm->host != NULL) {
+        (void)tt_executor->is_over(comm->host); // what waits in a stream goes on
+    }
 }
 
 // ---- The thread ---------------------------------------------------------------------------------

@@ -8,6 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static bool device_has(int device, CUdevice_attribute attribute)
+{
+    int value = 0;
+    return cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+}
+
+// Memory that other processes can map by a descriptor and, where the device has that, other hosts
+// by a fabric handle, and that network cards can reach.
 static CUmemAllocationProp shareable(int device)
 {
     CUmemAllocationProp properties = {0};
@@ -15,13 +23,31 @@ static CUmemAllocationProp shareable(int device)
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = device;
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    int rdma = 0;
-    if (cuDeviceGetAttribute(&rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
-                             device) == CUDA_SUCCESS &&
-        rdma != 0) {
-        properties.allocFlags.gpuDirectRDMACapable = 1;
+    if (device_has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
+        properties.requestedHandleTypes =
+            (CUmemAllocationHandleType)(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR |
+                                        CU_MEM_HANDLE_TYPE_FABRIC);
     }
+    properties.allocFlags.gpuDirectRDMACapable =
+        device_has(device, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED);
     return properties;
+}
+
+// What a device says it has may still be refused (no fabric manager, no rights): then without.
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                       CUmemAllocationProp properties)
+{
+    CUresult error = cuMemCreate(handle, bytes, &properties, 0);
+    if (error != CUDA_SUCCESS && error != CUDA_ERROR_OUT_OF_MEMORY &&
+        properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        error = cuMemCreate(handle, bytes, &properties, 0);
+    }
+    if (error != CUDA_SUCCESS && properties.allocFlags.gpuDirectRDMACapable != 0) {
+        properties.allocFlags.gpuDirectRDMACapable = 0;
+        error = cuMemCreate(handle, bytes, &properties, 0);
+    }
+    return error;
 }
 
 size_t tt_memory_granularity(int device, int multicast_members, struct tt_verdict *verdict)
@@ -100,11 +126,7 @@ void *tt_memory_allocate(int device, size_t bytes, struct tt_verdict *verdict)
     }
     CUmemGenericAllocationHandle handle = 0;
     CUdeviceptr pointer = 0;
-    CUresult error = cuMemCreate(&handle, rounded, &properties, 0);
-    if (error != CUDA_SUCCESS && properties.allocFlags.gpuDirectRDMACapable != 0) {
-        properties.allocFlags.gpuDirectRDMACapable = 0;
-        error = cuMemCreate(&handle, rounded, &properties, 0);
-    }
+    CUresult error = create(&handle, rounded, properties);
     if (error != CUDA_SUCCESS) {
         char call[80];
         (void)snprintf(call, sizeof call, "cuMemCreate of %zu bytes on device %d", rounded, device);
@@ -155,14 +177,6 @@ CUresult tt_memory_free(void *pointer)
     return error != CUDA_SUCCESS ? error : freed;
 }
 
-static bool device_has_virtual_memory(int device)
-{
-    int supported = 0;
-    return cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-                                device) == CUDA_SUCCESS &&
-           supported != 0;
-}
-
 ncclResult_t tt_mem_alloc(void **pointer_out, size_t bytes, bool virtual_memory)
 {
     if (pointer_out == NULL) {
@@ -171,7 +185,8 @@ ncclResult_t tt_mem_alloc(void **pointer_out, size_t bytes, bool virtual_memory)
     }
     int device = 0;
     TRY_CUDA(cudaGetDevice(&device));
-    if (bytes == 0 || !virtual_memory || !device_has_virtual_memory(device)) {
+    if (bytes == 0 || !virtual_memory ||
+        !device_has(device, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {
         TRY_CUDA(cudaMalloc(pointer_out, bytes));
         return ncclSuccess;
     }

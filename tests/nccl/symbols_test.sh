@@ -10,3 +10,8 @@ if ! diff <(LC_ALL=C sort "$here/symbols.txt") <(printf '%s\n' "$names"); then
 fi
 # What a program links against is found under its soname.
 readelf -d "$1" | grep -q 'SONAME.*libnccl\.so\.2\]'
+# The driver's functions are found when they are called: on a machine without one the library can be loaded.
+if readelf -d "$1" | grep 'NEEDED.*libcuda\.so\.1\]'; then
+    printf '%s needs libcuda.so.1 to be loaded\n' "$1"
+    exit 1
+fi

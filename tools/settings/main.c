@@ -34,7 +34,7 @@ static const char head[] =
 
 static const char not_read[] =
     "\nNot read, on purpose: `NCCL_MULTI_RANK_GPU_ENABLE`: several ranks may always share a GPU; "
-    "with `NCCL_DEBUG=INFO` rank 0 says which do. NCCL's other\n"
+    "one line says which ranks do. NCCL's other\n"
     "variables have nothing to act on here (channels, networks, buffers) and are not looked "
     "at.\n";
 
@@ -81,6 +81,7 @@ int main(void)
         const struct vgpu_setting_row *row = &vgpu_setting_rows[i];
         print_line(&(struct line){row->name, row->values, row->standard, row->since, row->help});
     }
+    print_params("Real GPUs", "CUDA_");
     print_params("NCCL's, honoured", "NCCL_");
     printf("%s", not_read);
     print_head("Programs");

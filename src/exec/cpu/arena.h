@@ -11,6 +11,8 @@
 #ifndef TT_EXEC_CPU_ARENA_H
 #define TT_EXEC_CPU_ARENA_H
 
+#include "exec/entry.h"
+#include "exec/failure.h"
 #include "nccl.h"
 #include "plan/plan.h"
 #include "reduce/reduce.h"
@@ -23,57 +25,16 @@
 enum {
     TT_ARENA_MOST_RANKS = 2048,
     TT_ARENA_SLOTS = 2,         // entries of a rank, used in turn
-    TT_ARENA_PAYLOAD = 40,      // bytes of input that an entry can carry
     TT_ARENA_PAIR_BYTES = 1024, // lines of a pair
     TT_ARENA_SEGMENTS = 32,     // pieces of a rank's memory that others can know at once
 };
 
-// The first failure of a rank: it ends the waits of all.
 struct tt_arena_header {
     uint64_t magic;
     uint32_t version, nranks;
-    _Atomic uint32_t failed; // 0; 1 while a rank writes the rest; 2: it stands (release, acquire)
-    int32_t result;          // ncclResult_t
-    int32_t rank;
-    char text[484];
+    struct tt_failure failure;
 };
 _Static_assert(sizeof(struct tt_arena_header) == 512, "eight lines");
-
-enum { TT_CALL_UNEVEN = 1, TT_CALL_IN_PLACE = 2 };
-
-// What a rank was asked for, as its peers may read it.
-struct tt_call {
-    uint64_t count; // as in tt_op; fused RMSNorm: tokens
-    int32_t root;
-    uint8_t function, type, op; // enum tt_function, ncclDataType_t, enum tt_reduce_operator
-    uint8_t flags;              // TT_CALL_*
-};
-_Static_assert(sizeof(struct tt_call) == 16, "part of an entry");
-
-// Where a rank's two buffers are, for its peers.
-struct tt_places {
-    uint64_t send, recv; // addresses, for ranks of the same process
-    // For other processes: number of the segment in the upper 16 bits (from 1; 0: they cannot reach
-    // it), offset in the lower 48.
-    uint64_t send_shared, recv_shared;
-};
-
-// A rank's entry into an operation: one cache line, written by it alone, `word` last.
-struct tt_entry {
-    _Atomic uint64_t word; // sequence number (24 bits), signature (40 bits); release, acquire
-    struct tt_call call;
-    union {
-        unsigned char payload[TT_ARENA_PAYLOAD]; // the whole input
-        struct {
-            union tt_scalar scale; // scaled sums: this rank's factor
-            union {
-                unsigned char scaled_payload[TT_ARENA_PAYLOAD - 8];
-                struct tt_places places;
-            };
-        };
-    };
-};
-_Static_assert(sizeof(struct tt_entry) == 64, "one cache line per writer");
 
 // A piece of memory that a rank has made known, for processes that want to map it.
 struct tt_arena_segment {

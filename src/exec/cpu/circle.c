@@ -212,7 +212,7 @@ static bool prepare(struct search *search)
 // Whether the rank has ended, or its communicator has failed: what it was in stays as it was.
 static bool is_over(const struct node *node)
 {
-    return atomic_load_explicit(&tt_arena_header(node->host->arena)->failed,
+    return atomic_load_explicit(&tt_arena_header(node->host->arena)->failure.state,
                                 memory_order_acquire) != 0 ||
            get(&tt_arena_own(node->host->arena, node->rank)->is_over) != 0 ||
            (node->own != NULL && tt_host_is_over(node->own));

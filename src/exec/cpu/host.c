@@ -25,8 +25,6 @@ static const uint64_t late_ns = UINT64_C(10000000000);
 static const uint64_t circle_ns = 100000000;
 // How long the end of a communicator waits for the other ranks' part in its operations.
 static const uint64_t drain_ns = UINT64_C(10000000000);
-// How long a rank that fails waits for the text of another that is failing.
-static const uint64_t text_ns = 1000000;
 // Looks between two looks at the clock. Between two looks a worker may sleep a millisecond or more.
 enum { LOOKS_PER_CLOCK = 64 };
 // Of plans that are kept for operations that come again.
@@ -276,98 +274,24 @@ uint64_t tt_host_keep(struct tt_host *host)
 
 // ---- Failing ------------------------------------------------------------------------------------
 
-static bool has_error(const struct tt_host *host)
-{
-    int error = atomic_load_explicit(host->team.async_error, memory_order_acquire);
-    return error != ncclSuccess && error != ncclInProgress;
-}
-
-static void tell_owner(const struct tt_host *host, ncclResult_t result, const char *text)
-{
-    (void)tt_fail(result, "%s", text);
-    if (host->team.fail != NULL) {
-        host->team.fail(host->team.owner, result, text);
-    }
-    int none = ncclSuccess;
-    (void)atomic_compare_exchange_strong(host->team.async_error, &none, (int)result);
-}
-
-// What another rank failed with; false: none has.
-static bool adopt_failure(struct tt_host *host)
-{
-    struct tt_arena_header *header = tt_arena_header(host->arena);
-    if (atomic_load_explicit(&header->failed, memory_order_acquire) != 2) {
-        return false;
-    }
-    char text[sizeof header->text];
-    memcpy(text, header->text, sizeof text);
-    text[sizeof text - 1] = 0;
-    ncclResult_t result = (ncclResult_t)header->result;
-    bool is_known = result > ncclSuccess && result < ncclNumResults && result != ncclInProgress;
-    tell_owner(host, is_known ? result : ncclInternalError, text);
-    return true;
-}
-
 bool tt_host_is_over(struct tt_host *host)
 {
-    return has_error(host) ||
-           atomic_load_explicit(host->team.abort_flag, memory_order_acquire) != 0 ||
-           adopt_failure(host);
-}
-
-// Makes this rank's failure everybody's; false: another was first.
-static bool publish(struct tt_host *host, ncclResult_t result, const char *text)
-{
-    struct tt_arena_header *header = tt_arena_header(host->arena);
-    uint32_t none = 0;
-    if (!atomic_compare_exchange_strong(&header->failed, &none, 1)) {
-        return false;
-    }
-    header->result = result;
-    header->rank = host->rank;
-    (void)snprintf(header->text, sizeof header->text, "%s", text);
-    atomic_store_explicit(&header->failed, 2, memory_order_release);
-    return true;
-}
-
-static ncclResult_t fail_with(struct tt_host *host, ncclResult_t result, const char *text)
-{
-    if (publish(host, result, text)) {
-        tell_owner(host, result, text);
-        tt_say("%s; end the communicator %s with ncclCommAbort", text,
-               host->team.comm_name == NULL ? "" : host->team.comm_name);
-        return result;
-    }
-    uint64_t start_ns = tt_now_ns();
-    while (!adopt_failure(host)) {
-        if (tt_now_ns() - start_ns > text_ns) { // it died while it wrote
-            tell_owner(host, result, text);
-            break;
-        }
-    }
-    return result;
+    return tt_failure_is_over(&tt_arena_header(host->arena)->failure, &host->team);
 }
 
 ncclResult_t tt_host_fail(struct tt_host *host, ncclResult_t result, const char *format, ...)
 {
-    char text[480];
+    char text[TT_FAILURE_TEXT];
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return fail_with(host, result, text);
+    return tt_failure_set(&tt_arena_header(host->arena)->failure, &host->team, result, text);
 }
 
 ncclResult_t tt_host_fail_again(struct tt_host *host, ncclResult_t result)
 {
-    char text[480];
-    const char *last = tt_thread_error();
-    if (strncmp(last, "rank ", 5) == 0) {
-        (void)snprintf(text, sizeof text, "%s", last);
-    } else {
-        (void)snprintf(text, sizeof text, "rank %d: %s", host->rank, last);
-    }
-    return fail_with(host, result, text);
+    return tt_failure_set_again(&tt_arena_header(host->arena)->failure, &host->team, result);
 }
 
 // ---- Waiting ------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 #include "exec/cpu/host.h"
 
 #include "base/log.h"
-#include "exec/cpu/rmsnorm_claim.h"
+#include "exec/rmsnorm_claim.h"
 
 #include <inttypes.h>
 #include <stdio.h>

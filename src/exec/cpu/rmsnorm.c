@@ -7,10 +7,10 @@
 #include "exec/cpu/collective.h"
 #include "exec/cpu/messages.h"
 #include "exec/cpu/one_sided.h"
-#include "exec/cpu/rmsnorm_claim.h"
 #include "exec/cpu/rmsnorm_rows.h"
 #include "exec/cpu/task.h"
 #include "exec/executor.h"
+#include "exec/rmsnorm_claim.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -277,6 +277,7 @@ static ncclResult_t enqueue(const struct tt_rmsnorm *operation, cudaStream_t str
 
 static const struct tt_executor cpu_executor = {
     .name = "cpu",
+    .no_device_hint = "see VGPU_MACHINE and CUDA_VISIBLE_DEVICES",
     .most_ranks = TT_ARENA_MOST_RANKS,
     .arena_create = tt_arena_create,
     .arena_map = tt_arena_map,

@@ -1,21 +1,19 @@
-// The executor of real GPUs. The fused kernels are in kernels/; launching them from the library
-// comes later.
-// SPDX-License-Identifier: Apache-2.0
+// The executor of real GPUs. SPDX-License-Identifier: Apache-2.0
 #include "exec/executor.h"
 
-#include "base/log.h"
-
-static ncclResult_t enqueue(const struct tt_rmsnorm *operation, cudaStream_t stream)
-{
-    (void)stream;
-    return tt_fail(ncclInvalidUsage,
-                   "rank %d: not implemented yet: tuttiAllReduceRMSNorm on real GPUs; launch "
-                   "kernels/rmsnorm.cuh",
-                   operation->rank);
-}
+#include "exec/cuda/host.h"
 
 static const struct tt_executor cuda_executor = {
     .name = "cuda",
-    .all_reduce_rmsnorm = enqueue,
+    .no_device_hint = "NVIDIA's driver (libcuda.so.1) must be installed, for CUDA 13.0 or newer, "
+                      "and nvidia-smi must show a GPU that CUDA_VISIBLE_DEVICES names",
+    .most_ranks = TT_ARENA_MOST_RANKS,
+    .arena_create = tt_arena_create,
+    .arena_map = tt_arena_map,
+    .arena_release = tt_arena_release,
+    .join = tt_host_join,
+    .part = tt_host_part,
+    .is_over = tt_host_is_over,
+    .all_reduce_rmsnorm = tt_fused_enqueue,
 };
 const struct tt_executor *const tt_executor = &cuda_executor;

@@ -48,16 +48,16 @@ struct tt_norm_launch {
     struct tt_norm_rank rank[TT_NORM_RANKS];
 };
 
-// In all of these `blocks` of the launch and the ranks' own fields but `rank` may still be unset.
-// Answers depend on the shape, nranks, `barriers`, whether there is a residual, and the device.
+// For the first two `blocks` and the ranks may still be unset. Their answers depend on the shape,
+// the type, nranks, `barriers` and the device alone, so that ranks on equal devices agree.
 
 // The most blocks per rank that are resident at once on the current device where `sharers` ranks
 // share it, at least 1; ranks may be in several launches and processes. cudaErrorInvalidValue where
 // not even one for each fits.
 cudaError_t tt_norm_most_blocks(const struct tt_norm_launch *launch, int sharers,
                                 unsigned *blocks_out);
-// How many blocks per rank keep the device busy, whether or not they fit: at least 1, the same for
-// all ranks of the team.
+// How many blocks per rank serve best, at least 1: with barriers, no more than that; without, far
+// more may be than are resident at once.
 cudaError_t tt_norm_wished_blocks(const struct tt_norm_launch *launch, int sharers,
                                   unsigned *blocks_out);
 // Enqueues it. cudaErrorInvalidValue for a description that does not fit the above, or CUDA's.

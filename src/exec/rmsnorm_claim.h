@@ -1,9 +1,9 @@
 // What the ranks of a fused RMSNorm must agree on, as it lies in their entries.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef TT_EXEC_CPU_RMSNORM_CLAIM_H
-#define TT_EXEC_CPU_RMSNORM_CLAIM_H
+#ifndef TT_EXEC_RMSNORM_CLAIM_H
+#define TT_EXEC_RMSNORM_CLAIM_H
 
-#include "exec/cpu/arena.h"
+#include "exec/entry.h"
 #include "exec/executor.h"
 
 // Writes a rank's entry.

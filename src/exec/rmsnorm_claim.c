@@ -1,5 +1,5 @@
 // See rmsnorm_claim.h. SPDX-License-Identifier: Apache-2.0
-#include "exec/cpu/rmsnorm_claim.h"
+#include "exec/rmsnorm_claim.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,0 +1,48 @@
+// tuttiMaxBlocksOf: how many blocks of kernels that wait for each other fit where ranks share a
+// GPU.
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti.h"
+
+#include "api/function.h"
+#include "base/log.h"
+#include "comm/comm.h"
+
+static ncclResult_t answer(const struct ncclComm *comm, cudaError_t error, int per_multiprocessor,
+                           int *blocks)
+{
+    int device = -1, multiprocessors = 0;
+    TRY(tt_cuda((int)error, "cudaOccupancyMaxActiveBlocksPerMultiprocessor"));
+    TRY_CUDA(cudaGetDevice(&device));
+    if (device != comm->cuda_device) {
+        return tt_fail(ncclInvalidArgument,
+                       "tuttiMaxBlocks: rank %d: the current device is %d, must be %d, the "
+                       "communicator's",
+                       comm->rank, device, comm->cuda_device);
+    }
+    TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+    int sharers = tt_peers_sharing(comm);
+    long long resident = (long long)per_multiprocessor * multiprocessors;
+    if (resident < sharers) {
+        return tt_fail(ncclInvalidUsage,
+                       "tuttiMaxBlocks: rank %d: GPU %d holds %lld blocks of this kernel at once, "
+                       "fewer than the %d ranks that share it; take smaller blocks, less shared "
+                       "memory, or fewer ranks for each GPU",
+                       comm->rank, device, resident, sharers);
+    }
+    *blocks = (int)(resident / sharers);
+    return ncclSuccess;
+}
+
+TT_EXPORT ncclResult_t tuttiMaxBlocksOf(cudaError_t error, int blocksPerMultiprocessor,
+                                        ncclComm_t comm, int *blocks)
+{
+    TRY(tt_comm_enter(comm, "tuttiMaxBlocks"));
+    ncclResult_t result = blocks == NULL
+                              ? tt_fail(ncclInvalidArgument,
+                                        "tuttiMaxBlocks: rank %d: blocks is NULL, must be where to "
+                                        "write the number",
+                                        comm->rank)
+                              : answer(comm, error, blocksPerMultiprocessor, blocks);
+    tt_comm_leave(comm);
+    return result;
+}

@@ -1,0 +1,117 @@
+// The driver's functions that the library calls, found when they are called first. So libnccl.so.2
+// needs no libcuda.so.1 to be loaded: on a machine without a driver it loads, answers what needs
+// no device, and says what is missing.
+//
+// Each function here forwards to the driver's of the same name, through the CUDA runtime that is
+// linked in. Hidden: programs find the driver's own.
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <stdatomic.h>
+
+// The oldest driver interface that has all of them in the form that <cuda.h> declares.
+enum { INTERFACE_VERSION = 12010 };
+
+// NULL, and one line on stderr for each function, where the driver has it not.
+static void *find(_Atomic(void *) *known, const char *name)
+{
+    static _Atomic int said;
+    void *found = atomic_load_explicit(known, memory_order_acquire);
+    if (found != NULL) {
+        return found;
+    }
+    enum cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, &found, INTERFACE_VERSION,
+                                                         cudaEnableDefault, &status);
+    if (error == cudaSuccess && status == cudaDriverEntryPointSuccess && found != NULL) {
+        atomic_store_explicit(known, found, memory_order_release);
+        return found;
+    }
+    (void)cudaGetLastError();
+    if (atomic_fetch_add(&said, 1) == 0) {
+        tt_say("the CUDA driver (libcuda.so.1) has no %s: %s", name,
+               error != cudaSuccess ? cudaGetErrorString(error)
+                                    : "it is older than CUDA 12.1, update it");
+    }
+    return NULL;
+}
+
+// The names are <cuda.h>'s, some of which are macros for a version of the function.
+#define FORWARD(function, name, parameters, arguments)                                             \
+    CUresult CUDAAPI function parameters                                                           \
+    {                                                                                              \
+        static _Atomic(void *) known;                                                              \
+        void *found = find(&known, name);                                                          \
+        return found == NULL ? CUDA_ERROR_NOT_FOUND                                                \
+                             : ((CUresult(CUDAAPI *) parameters)found)arguments;                   \
+    }
+
+FORWARD(cuDeviceGet, "cuDeviceGet", (CUdevice * device, int ordinal), (device, ordinal))
+FORWARD(cuDeviceGetAttribute, "cuDeviceGetAttribute",
+        (int *value, CUdevice_attribute attribute, CUdevice device), (value, attribute, device))
+FORWARD(cuGetErrorName, "cuGetErrorName", (CUresult error, const char **text), (error, text))
+FORWARD(cuGetErrorString, "cuGetErrorString", (CUresult error, const char **text), (error, text))
+
+FORWARD(cuMemAddressReserve, "cuMemAddressReserve",
+        (CUdeviceptr * pointer, size_t bytes, size_t alignment, CUdeviceptr address,
+         unsigned long long flags),
+        (pointer, bytes, alignment, address, flags))
+FORWARD(cuMemAddressFree, "cuMemAddressFree", (CUdeviceptr pointer, size_t bytes), (pointer, bytes))
+FORWARD(cuMemCreate, "cuMemCreate",
+        (CUmemGenericAllocationHandle * handle, size_t bytes, const CUmemAllocationProp *properties,
+         unsigned long long flags),
+        (handle, bytes, properties, flags))
+FORWARD(cuMemRelease, "cuMemRelease", (CUmemGenericAllocationHandle handle), (handle))
+FORWARD(cuMemMap, "cuMemMap",
+        (CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+         unsigned long long flags),
+        (pointer, bytes, offset, handle, flags))
+FORWARD(cuMemUnmap, "cuMemUnmap", (CUdeviceptr pointer, size_t bytes), (pointer, bytes))
+FORWARD(cuMemSetAccess, "cuMemSetAccess",
+        (CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access, size_t count),
+        (pointer, bytes, access, count))
+FORWARD(cuMemExportToShareableHandle, "cuMemExportToShareableHandle",
+        (void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+         unsigned long long flags),
+        (shareable, handle, type, flags))
+FORWARD(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle",
+        (CUmemGenericAllocationHandle * handle, void *shareable, CUmemAllocationHandleType type),
+        (handle, shareable, type))
+FORWARD(cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity",
+        (size_t * bytes, const CUmemAllocationProp *properties,
+         CUmemAllocationGranularity_flags flags),
+        (bytes, properties, flags))
+FORWARD(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle",
+        (CUmemAllocationProp * properties, CUmemGenericAllocationHandle handle),
+        (properties, handle))
+FORWARD(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle",
+        (CUmemGenericAllocationHandle * handle, void *pointer), (handle, pointer))
+FORWARD(cuMemGetAddressRange, "cuMemGetAddressRange",
+        (CUdeviceptr * base, size_t *bytes, CUdeviceptr pointer), (base, bytes, pointer))
+
+FORWARD(cuMulticastCreate, "cuMulticastCreate",
+        (CUmemGenericAllocationHandle * handle, const CUmulticastObjectProp *properties),
+        (handle, properties))
+FORWARD(cuMulticastAddDevice, "cuMulticastAddDevice",
+        (CUmemGenericAllocationHandle handle, CUdevice device), (handle, device))
+FORWARD(cuMulticastBindMem, "cuMulticastBindMem",
+        (CUmemGenericAllocationHandle object, size_t object_offset,
+         CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+         unsigned long long flags),
+        (object, object_offset, memory, memory_offset, bytes, flags))
+FORWARD(cuMulticastUnbind, "cuMulticastUnbind",
+        (CUmemGenericAllocationHandle object, CUdevice device, size_t offset, size_t bytes),
+        (object, device, offset, bytes))
+FORWARD(cuMulticastGetGranularity, "cuMulticastGetGranularity",
+        (size_t * bytes, const CUmulticastObjectProp *properties,
+         CUmulticastGranularity_flags flags),
+        (bytes, properties, flags))
+
+FORWARD(cuStreamWaitValue32, "cuStreamWaitValue32",
+        (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags),
+        (stream, address, value, flags))
+FORWARD(cuStreamWriteValue32, "cuStreamWriteValue32",
+        (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags),
+        (stream, address, value, flags))

@@ -1,0 +1,78 @@
+// The ranks of a communicator in one process on one GPU. For each operation they have a *meeting*:
+// every call comes to it, the last one launches. Counted; made by the first rank that joins.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TT_EXEC_CUDA_GROUP_H
+#define TT_EXEC_CUDA_GROUP_H
+
+#include "exec/executor.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+// One rank's call.
+struct tt_arrival {
+    struct tt_rmsnorm operation;
+    cudaStream_t stream;
+    unsigned long long stream_id;
+    bool same_stream;   // as in this rank's call before
+    cudaEvent_t before; // what the operation comes behind in the stream; made once
+    bool waits;         // its stream waits for the group's word (tt_words.met)
+    bool is_behind;     // it came when such a wait was in its stream already
+};
+
+enum { TT_MEETING_OPEN, TT_MEETING_LAUNCHED, TT_MEETING_FAILED };
+
+struct tt_meeting {
+    struct tt_meeting *next;
+    uint64_t number;             // of the operation
+    int come, left;              // ranks
+    _Atomic int state;           // release by who launches
+    struct tt_arrival arrival[]; // [tt_group.size]
+};
+
+enum { TT_GROUP_STREAMS = 128 }; // of TT_NORM_RANKS ranks each
+
+struct tt_group {
+    struct tt_group *next; // the next two: of group.c's mutex
+    int references;
+    uint64_t comm_hash;
+    int device, size;
+    int *rank; // [size] in the team, ascending
+
+    pthread_mutex_t mutex;           // guards the next four
+    struct tt_meeting *open, *spare; // meetings that not all have left, and those to use again
+    bool closed;                     // a rank has given up: nobody launches any more
+    int launching;                   // calls that launch now
+    _Atomic uint64_t launched;       // number of the last operation that was launched
+
+    // Of the call that launches; there is one at a time.
+    cudaEvent_t done, fork;                // done: behind the last launch
+    cudaStream_t stream[TT_GROUP_STREAMS]; // its own; made when they are needed
+};
+
+// Of a rank of this process; its GPU is the current device. *index_out: the rank in it.
+ncclResult_t tt_group_join(const struct tt_team *team, struct tt_group **group_out, int *index_out);
+void tt_group_leave(struct tt_group *group); // NULL: nothing
+
+// Rank `index` comes to meeting `number`, with what its arrival says but the event, which is made
+// and recorded here, unless it is the last to come. patient: it will wait here until the last one
+// has launched, or ask for tt_meeting_lose_patience; otherwise its stream is going to wait.
+// *last_out: it is the one that launches, and calls tt_meeting_launched. Errors: ncclInternalError
+// where the group is closed, or CUDA's.
+ncclResult_t tt_meeting_come(struct tt_group *group, int index, uint64_t number,
+                             const struct tt_arrival *arrival, bool patient,
+                             struct tt_meeting **meeting_out, bool *last_out);
+// Records the event of one's own arrival, behind what the stream has.
+ncclResult_t tt_meeting_record(struct tt_arrival *mine, cudaStream_t stream);
+// False: all have come, and the launch is at hand. True: the stream of `index` is going to wait.
+bool tt_meeting_lose_patience(struct tt_group *group, struct tt_meeting *meeting, int index);
+void tt_meeting_launched(struct tt_group *group, struct tt_meeting *meeting, bool success);
+// The rank needs the meeting no more.
+void tt_meeting_leave(struct tt_group *group, struct tt_meeting *meeting);
+
+// Its own stream number `number`; NULL after tt_fail.
+cudaStream_t tt_group_stream(struct tt_group *group, int number);
+
+#endif

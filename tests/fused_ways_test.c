@@ -1,0 +1,357 @@
+// tuttiAllReduceRMSNorm in the ways in which ranks call it: one thread for all of them, in groups
+// and one after another, on streams of their own and on one; in graphs; far ahead of each other.
+// And what ends its waits: calls that differ, a rank that is late, aborts, dies.
+// SPDX-License-Identifier: Apache-2.0
+#include "expect.h"
+#include "member.h"
+#include "ranks.h"
+
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tutti.h>
+#include <unistd.h>
+
+enum { TOKENS = 24, HIDDEN = 520, ELEMENTS = TOKENS * HIDDEN, MOST = 8 };
+static const size_t bytes = ELEMENTS * sizeof(float);
+
+static float input_value(int rank, int i, int round)
+{
+    return (float)((i * 131 + rank * 1009 + round * 37) % 1999) / 1999.0f - 0.4f;
+}
+
+static void expect_norm(const float *got, int size, int round)
+{
+    for (int token = 0; token < TOKENS; token += 5) {
+        double x[HIDDEN], squares = 0, worst = 0;
+        for (int i = 0; i < HIDDEN; i++) {
+            x[i] = 0;
+            for (int r = 0; r < size; r++) {
+                x[i] += (double)input_value(r, token * HIDDEN + i, round);
+            }
+            squares += x[i] * x[i];
+        }
+        for (int i = 0; i < HIDDEN; i++) {
+            double expected = x[i] / sqrt(squares / HIDDEN + 1e-6);
+            worst = fmax(worst, fabs((double)got[token * HIDDEN + i] - expected));
+        }
+        EXPECT(worst < 1e-5);
+    }
+}
+
+static bool join(struct member *m, int rank, int size)
+{
+    return member_join(m, rank, size) && member_open_window(m, 2 * bytes);
+}
+
+static void fill(const struct member *m, int round, cudaStream_t stream)
+{
+    float *host = malloc(bytes);
+    for (int i = 0; i < ELEMENTS; i++) {
+        host[i] = input_value(m->rank, i, round);
+    }
+    EXPECT_CUDA(cudaMemcpyAsync(m->memory, host, bytes, cudaMemcpyHostToDevice, stream));
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+    free(host);
+}
+
+static void check(const struct member *m, int round, cudaStream_t stream)
+{
+    float *host = malloc(bytes);
+    EXPECT_CUDA(cudaMemcpyAsync(host, m->memory + bytes, bytes, cudaMemcpyDeviceToHost, stream));
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+    expect_norm(host, m->size, round);
+    free(host);
+}
+
+static ncclResult_t call(const struct member *m, cudaStream_t stream)
+{
+    return tuttiAllReduceRMSNorm(m->memory, m->memory + bytes, TOKENS, HIDDEN, NULL, ncclFloat,
+                                 m->comm, stream);
+}
+
+// ---- One thread for all ranks -------------------------------------------------------------------
+
+// All ranks of this process on its first device.
+static bool join_all(struct member *all, int size)
+{
+    ncclUniqueId id;
+    bool good = EXPECT_OK(ncclGetUniqueId(&id)) && EXPECT_CUDA(cudaSetDevice(0));
+    memset(all, 0, (size_t)size * sizeof *all);
+    EXPECT_OK(ncclGroupStart());
+    for (int r = 0; good && r < size; r++) {
+        all[r].rank = r;
+        all[r].size = size;
+        good = EXPECT_OK(ncclCommInitRank(&all[r].comm, size, id, r)) &&
+               EXPECT_CUDA(cudaStreamCreateWithFlags(&all[r].stream, cudaStreamNonBlocking)) &&
+               EXPECT_OK(ncclMemAlloc((void **)&all[r].memory, 2 * bytes));
+    }
+    good = EXPECT_OK(ncclGroupEnd()) && good;
+    EXPECT_OK(ncclGroupStart());
+    for (int r = 0; good && r < size; r++) {
+        good = EXPECT_OK(ncclCommWindowRegister(all[r].comm, all[r].memory, 2 * bytes,
+                                                &all[r].window, NCCL_WIN_COLL_SYMMETRIC));
+    }
+    return EXPECT_OK(ncclGroupEnd()) && good;
+}
+
+// ONE_STREAM: virtual GPUs run a stream's work in order, so that one stream's ranks wait for each
+// other for ever.
+enum way { OWN_STREAMS, NO_GROUP, ONE_STREAM };
+#ifdef ONE_STREAM_TOO
+enum { WAYS = 3 };
+#else
+enum { WAYS = 2 };
+#endif
+
+static void run_from_one_thread(struct member *all, int size, enum way way, int round)
+{
+    for (int r = 0; r < size; r++) {
+        fill(&all[r], round, all[r].stream);
+    }
+    if (way != NO_GROUP) {
+        EXPECT_OK(ncclGroupStart());
+    }
+    for (int r = 0; r < size; r++) {
+        EXPECT_OK(call(&all[r], all[way == ONE_STREAM ? 0 : r].stream));
+    }
+    if (way != NO_GROUP) {
+        EXPECT_OK(ncclGroupEnd());
+    }
+    for (int r = 0; r < size; r++) {
+        check(&all[r], round, all[way == ONE_STREAM ? 0 : r].stream);
+    }
+}
+
+static void one_thread(void)
+{
+    struct member all[MOST];
+    for (int size = 2; size <= MOST; size *= 2) {
+        if (join_all(all, size)) {
+            for (int round = 0; round < 6; round++) {
+                run_from_one_thread(all, size, (enum way)(round % WAYS), round);
+            }
+        }
+        for (int r = 0; r < size; r++) {
+            member_leave(&all[r]);
+        }
+    }
+}
+
+// ---- Graphs -------------------------------------------------------------------------------------
+
+static void replay(int rank, int size)
+{
+    struct member m;
+    cudaGraph_t graph;
+    cudaGraphExec_t instance;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    // A plain call first and one last: both kinds take turns.
+    for (int round = 0; round < 5; round++) {
+        fill(&m, round, m.stream);
+        if (round == 1) {
+            EXPECT_CUDA(cudaStreamBeginCapture(m.stream, cudaStreamCaptureModeThreadLocal));
+            EXPECT_OK(call(&m, m.stream));
+            EXPECT_CUDA(cudaStreamEndCapture(m.stream, &graph));
+            EXPECT_CUDA(cudaGraphInstantiateWithFlags(&instance, graph, 0));
+            EXPECT_CUDA(cudaGraphUpload(instance, m.stream));
+            EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+        }
+        ranks_barrier(); // making graphs may wait for what runs, also for kernels of other ranks
+        if (round == 0 || round == 4) {
+            EXPECT_OK(call(&m, m.stream));
+        } else {
+            EXPECT_CUDA(cudaGraphLaunch(instance, m.stream));
+        }
+        check(&m, round, m.stream);
+        ranks_barrier();
+    }
+    EXPECT_CUDA(cudaGraphExecDestroy(instance));
+    EXPECT_CUDA(cudaGraphDestroy(graph));
+    member_leave(&m);
+}
+
+static void graphs(void)
+{
+    run_thread_ranks(2, replay, 60);
+    run_thread_ranks(4, replay, 60);
+    run_ranks(2, replay, 60);
+}
+
+// ---- Far ahead ----------------------------------------------------------------------------------
+
+// Rank 0 has made all its calls before the others begin.
+static void run_ahead(int rank, int size)
+{
+    struct member m;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    fill(&m, 0, m.stream);
+    for (int turn = 0; turn < 2; turn++) {
+        if (turn == (rank != 0)) {
+            for (int i = 0; i < 100; i++) {
+                EXPECT_OK(call(&m, m.stream));
+            }
+        }
+        ranks_barrier();
+    }
+    check(&m, 0, m.stream);
+    ranks_barrier();
+    member_leave(&m);
+}
+
+static void far_ahead(void)
+{
+    run_thread_ranks(3, run_ahead, 60);
+    run_ranks(2, run_ahead, 60);
+}
+
+// ---- What ends its waits ------------------------------------------------------------------------
+
+static ncclResult_t await_error(const struct member *m)
+{
+    double start = now_s();
+    while (member_state(m) == ncclSuccess && now_s() - start < 20) {
+        usleep(1000);
+    }
+    return member_state(m);
+}
+
+static void end(struct member *m)
+{
+    EXPECT_OK(ncclCommAbort(m->comm));
+    EXPECT_OK(ncclMemFree(m->memory));
+    EXPECT_CUDA(cudaStreamDestroy(m->stream));
+}
+
+static void differ(int rank, int size)
+{
+    struct member m;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    size_t hidden = rank == 1 ? HIDDEN / 2 : HIDDEN;
+    (void)tuttiAllReduceRMSNorm(m.memory, m.memory + bytes, TOKENS, hidden, NULL, ncclFloat, m.comm,
+                                m.stream);
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    EXPECT_EQ(await_error(&m), ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(m.comm), "hidden is");
+    ranks_barrier();
+    end(&m);
+}
+
+static void calls_that_differ(void)
+{
+    run_thread_ranks(3, differ, 60);
+    run_ranks(2, differ, 60);
+}
+
+static void *abort_soon(void *argument)
+{
+    usleep(300000);
+    EXPECT_OK(ncclCommAbort(((struct member *)argument)->comm));
+    return NULL;
+}
+
+// Rank 0 calls, and is aborted; the others never call.
+static void abort_a_wait(int rank, int size)
+{
+    struct member m;
+    pthread_t thread;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    if (rank == 0) {
+        EXPECT_OK(call(&m, m.stream));
+        EXPECT_EQ(pthread_create(&thread, NULL, abort_soon, &m), 0);
+        double start = now_s();
+        EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+        EXPECT(now_s() - start < 10);
+        pthread_join(thread, NULL);
+    } else {
+        EXPECT_EQ(await_error(&m), ncclRemoteError);
+        EXPECT_OK(ncclCommAbort(m.comm));
+    }
+    ranks_barrier();
+    EXPECT_OK(ncclMemFree(m.memory));
+    EXPECT_CUDA(cudaStreamDestroy(m.stream));
+}
+
+static void aborts(void)
+{
+    run_thread_ranks(2, abort_a_wait, 60);
+    run_ranks(2, abort_a_wait, 60);
+}
+
+// Rank 1 never calls; TUTTI_TIMEOUT is 1.
+static void be_late(int rank, int size)
+{
+    struct member m;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    if (rank != 1) {
+        EXPECT_OK(call(&m, m.stream));
+        EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    }
+    EXPECT_EQ(await_error(&m), ncclTimeout);
+    EXPECT_CONTAINS(ncclGetLastError(m.comm), "rank 1 (it");
+    ranks_barrier();
+    end(&m);
+}
+
+// In processes of their own, which read the setting.
+static void late_threads(int process, int processes)
+{
+    (void)process;
+    (void)processes;
+    run_thread_ranks(3, be_late, 30);
+}
+
+static void timeouts(void)
+{
+    (void)setenv("TUTTI_TIMEOUT", "1", 1);
+    run_ranks(1, late_threads, 60);
+    run_ranks(2, be_late, 60);
+    (void)unsetenv("TUTTI_TIMEOUT");
+}
+
+static void die(int rank, int size)
+{
+    struct member m;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    if (rank == 1) {
+        _exit(3);
+    }
+    EXPECT_OK(call(&m, m.stream));
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    EXPECT_EQ(await_error(&m), ncclRemoteError);
+    end(&m);
+}
+
+static void deaths(void)
+{
+    int status[2];
+    run_ranks_status(2, die, 60, status);
+    EXPECT_EQ(status[0], 0);
+}
+
+int main(void)
+{
+    RUN(one_thread);
+    RUN(graphs);
+    RUN(far_ahead);
+    RUN(calls_that_differ);
+    RUN(aborts);
+    RUN(timeouts);
+    RUN(deaths);
+    return expect_result();
+}
