@@ -97,7 +97,10 @@ static const struct tt_param_row rows[TT_PARAM_COUNT] = {
          "hardware queues of a process on a GPU; streams beyond them wait for each other, and "
          "ranks "
          "that share a GPU can then wait for ever. The library asks for 32 when it is loaded, "
-         "unless the variable is set"},
+         "unless the variable is set or MPS runs, whose processes share the GPU's queues"},
+    [TT_PARAM_MPS_PIPE] = {"CUDA_MPS_PIPE_DIRECTORY", true, 0, 0, 0, "a folder",
+                           "`/tmp/nvidia-mps`", "0.1",
+                           "where MPS (`nvidia-cuda-mps-control -d`) is found, by CUDA too"},
 };
 
 // Filled once by read_all; constant afterwards.
@@ -156,10 +159,15 @@ const char *tt_param_name(enum tt_param param)
     return rows[param].name;
 }
 
+const char *tt_param_peek(enum tt_param param)
+{
+    return getenv(rows[param].name); // NOLINT(concurrency-mt-unsafe): while libraries are loaded
+}
+
 bool tt_param_propose(enum tt_param param, const char *text)
 {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): while libraries are loaded
-    return getenv(rows[param].name) == NULL && setenv(rows[param].name, text, 0) == 0;
+    return tt_param_peek(param) == NULL && setenv(rows[param].name, text, 0) == 0;
 }
 
 const char *tt_param_as_set(enum tt_param param)

@@ -34,6 +34,7 @@ enum tt_param {
     TT_PARAM_DUMP_SIGNAL,    // TUTTI_DUMP_SIGNAL
     TT_PARAM_DUMP_FILE,      // TUTTI_DUMP_FILE
     TT_PARAM_CONNECTIONS,    // CUDA_DEVICE_MAX_CONNECTIONS
+    TT_PARAM_MPS_PIPE,       // CUDA_MPS_PIPE_DIRECTORY
     TT_PARAM_COUNT
 };
 
@@ -59,8 +60,9 @@ const char *tt_param_text(enum tt_param param);
 const char *tt_param_name(enum tt_param param);
 const char *tt_param_as_set(enum tt_param param);
 
-// Sets a variable of the environment that has none yet, for others that read it (CUDA). For library
-// constructors: no setting is read. True where it was not set.
+// For library constructors, before settings are read: what the environment has (NULL: nothing), and
+// setting a variable for others that read it (CUDA), unless it is set; true where it was not.
+const char *tt_param_peek(enum tt_param param);
 bool tt_param_propose(enum tt_param param, const char *text);
 
 #endif

@@ -59,7 +59,6 @@ static ncclResult_t load_kernels(const struct tt_host *host)
     static const ncclDataType_t types[] = {ncclFloat32, ncclFloat16, ncclBfloat16};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         for (int barriers = 0; barriers < 2; barriers++) {
-            unsigned blocks = 0;
             struct tt_norm_launch launch = {.tokens = 1,
                                             .hidden = 1024,
                                             .data_type = types[i],
@@ -68,7 +67,7 @@ static ncclResult_t load_kernels(const struct tt_host *host)
                                             .blocks = 1,
                                             .rank_count = 1,
                                             .rank = {{.rank = host->team.rank}}};
-            TRY(tt_cuda((int)tt_norm_most_blocks(&launch, 1, &blocks), "loading kernels"));
+            TRY(tt_cuda((int)tt_norm_load(&launch), "loading kernels"));
         }
     }
     return ncclSuccess;
@@ -161,8 +160,9 @@ static struct sharing sharing_of(const struct tt_host *host, int rank)
 static void tell_of_streams(const struct tt_host *host, const struct sharing *sharing)
 {
     tt_say("rank %d: %s: %d processes share GPU %d without MPS, so that their kernels take turns: "
-           "fused operations wait for each other by their streams, some 10 to 140 us each; for "
-           "kernels that run side by side start the daemon first: nvidia-cuda-mps-control -d",
+           "fused operations wait for each other by their streams, some hundreds of microseconds "
+           "each; for kernels that run side by side start the daemon first: "
+           "nvidia-cuda-mps-control -d",
            host->team.rank, host->team.comm_name, sharing->processes, host->team.device);
 }
 
