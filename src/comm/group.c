@@ -15,6 +15,7 @@
 #include "comm/messages.h"
 #include "comm/stage.h"
 
+#include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,7 +66,8 @@ static ncclResult_t run_jobs(struct tt_jobs *jobs)
 static void *run_in_background(void *argument)
 {
     struct tt_jobs *jobs = argument;
-    (void)run_jobs(jobs); // each communicator keeps its own error
+    (void)cudaSetDevice(jobs->first->device); // the thread's, from now on
+    (void)run_jobs(jobs);                     // each communicator keeps its own error
     free(jobs);
     return NULL;
 }

@@ -130,6 +130,8 @@ static void *lane_main(void *argument)
     bool go = stage->gate == GATE_OPEN;
     pthread_mutex_unlock(&stage->mutex);
     if (go) {
+        // Once: each return to the first device would make a context there.
+        (void)cudaSetDevice(lane->first->device);
         run_lane(lane);
     }
     pthread_mutex_lock(&stage->mutex);

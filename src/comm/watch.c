@@ -149,11 +149,19 @@ void tt_watch_look(struct ncclComm *comm)
 
 // ---- The thread ---------------------------------------------------------------------------------
 
+// The thread stays on the device that it looks at: a return to the first one would make a context
+// there.
+static void stand_on(const struct ncclComm *comm)
+{
+    (void)cudaSetDevice(comm->cuda_device);
+}
+
 static void look_at_all(void)
 {
     struct ncclComm *comm;
     for (size_t i = 0; (comm = tt_handle_enter_nth(i)) != NULL; i++) {
         if (comm->nranks > 1) {
+            stand_on(comm);
             tt_watch_look(comm);
         }
         tt_comm_leave(comm);
@@ -167,6 +175,7 @@ static void look_at_woken(struct ncclComm *comm)
         return;
     }
     if (is_made(comm)) {
+        stand_on(comm);
         tt_bootstrap_woken(comm->bootstrap);
         tt_watch_look(comm);
     }
