@@ -61,6 +61,9 @@ static void fill(const struct member *m, int round, cudaStream_t stream)
 static void check(const struct member *m, int round, cudaStream_t stream)
 {
     float *host = malloc(bytes);
+    // A copy to pageable memory waits with CUDA's locks held, which other ranks of the process need
+    // to launch what the operation waits for.
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
     EXPECT_CUDA(cudaMemcpyAsync(host, m->memory + bytes, bytes, cudaMemcpyDeviceToHost, stream));
     EXPECT_CUDA(cudaStreamSynchronize(stream));
     expect_norm(host, m->size, round);

@@ -75,8 +75,7 @@ static unsigned run_rounds(device_rank &me, const test_window &window, const ncc
     rounds<<<BARRIERS / 2, THREADS, 0, me.stream>>>(window.handle, comm, kind, multimem, split,
                                                     wrong);
     EXPECT_CUDA(cudaGetLastError());
-    EXPECT_CUDA(cudaMemcpyAsync(&result, wrong, sizeof result, cudaMemcpyDeviceToHost, me.stream));
-    EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+    read_back(me, &result, wrong, sizeof result);
     EXPECT_CUDA(cudaFree(wrong));
     return result;
 }
@@ -153,8 +152,7 @@ static void own_requirement(device_rank &me)
     EXPECT_CUDA(cudaMemsetAsync(wrong, 0, sizeof *wrong, me.stream));
     relaxed_rounds<<<1, THREADS, 0, me.stream>>>(comm, ROUNDS);
     pairs<<<3, THREADS, 0, me.stream>>>(comm, handle, window.handle, wrong);
-    EXPECT_CUDA(cudaMemcpyAsync(&result, wrong, sizeof result, cudaMemcpyDeviceToHost, me.stream));
-    EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+    read_back(me, &result, wrong, sizeof result);
     EXPECT_EQ(result, 0);
     EXPECT_CUDA(cudaFree(wrong));
     EXPECT_OK(ncclDevCommDestroy(me.comm, &comm));
@@ -195,9 +193,7 @@ static void time_outs(device_rank &me)
     for (int comes = 0; comes < 2; comes++) {
         EXPECT_CUDA(cudaMemsetAsync(counts, 0, sizeof result, me.stream));
         late<<<2, THREADS, 0, me.stream>>>(comm, comes != 0, counts, counts + 1);
-        EXPECT_CUDA(
-            cudaMemcpyAsync(result, counts, sizeof result, cudaMemcpyDeviceToHost, me.stream));
-        EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+        read_back(me, result, counts, sizeof result);
         EXPECT_EQ(result[0], comes || me.rank == 0 ? 0 : 2 * THREADS);
         EXPECT_EQ(result[1], comes ? 2 * THREADS : 0);
         meet(me);

@@ -24,8 +24,7 @@ struct verdict {
     {
         unsigned result[2] = {1, 0};
         EXPECT_CUDA(cudaGetLastError());
-        EXPECT_CUDA(cudaMemcpyAsync(result, device, 8, cudaMemcpyDeviceToHost, me.stream));
-        EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+        read_back(me, result, device, 8);
         EXPECT_EQ(result[0], 0);
         EXPECT_EQ(result[1], 0); // the line
         EXPECT_CUDA(cudaFree(device));

@@ -121,8 +121,7 @@ static bool open(device_rank &me, setup *s)
 static void close(device_rank &me, setup *s)
 {
     unsigned wrong = 1;
-    EXPECT_CUDA(cudaMemcpyAsync(&wrong, s->wrong, sizeof wrong, cudaMemcpyDeviceToHost, me.stream));
-    EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+    read_back(me, &wrong, s->wrong, sizeof wrong);
     EXPECT_EQ(wrong, 0);
     EXPECT_CUDA(cudaFree(s->wrong));
     EXPECT_OK(ncclDevCommDestroy(me.comm, &s->comm));

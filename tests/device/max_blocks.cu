@@ -49,8 +49,7 @@ static void launch(device_rank &me, int blocks)
     meet(me);
     meet_all<<<blocks, THREADS, 0, me.stream>>>(comm, met);
     EXPECT_CUDA(cudaGetLastError());
-    EXPECT_CUDA(cudaMemcpyAsync(&count, met, sizeof count, cudaMemcpyDeviceToHost, me.stream));
-    EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+    read_back(me, &count, met, sizeof count);
     EXPECT_EQ(count, blocks);
     meet(me);
     EXPECT_CUDA(cudaFree(met));

@@ -38,6 +38,16 @@ static inline void meet(device_rank &me)
     pthread_barrier_wait(me.pair);
 }
 
+// Copies results to the host once the stream is through. A copy to pageable memory waits with
+// CUDA's locks held, which other ranks of the process need to launch what this one's kernel waits
+// for.
+static inline bool read_back(device_rank &me, void *to, const void *from, size_t bytes)
+{
+    return EXPECT_CUDA(cudaStreamSynchronize(me.stream)) &&
+           EXPECT_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, me.stream)) &&
+           EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+}
+
 // Joins as a rank, runs the test, leaves.
 static inline void run_as_rank(int rank, int size, const ncclUniqueId &id, device_test test,
                                pthread_barrier_t *pair = nullptr)

@@ -56,9 +56,7 @@ static void check(device_rank &me, const test_window &window, bool multimem)
         std::vector<float> sums(COUNT);
         add<<<BLOCKS, THREADS, 0, me.stream>>>(window.handle, comm, multimem, round);
         EXPECT_CUDA(cudaGetLastError());
-        EXPECT_CUDA(cudaMemcpyAsync(sums.data(), window.memory + COUNT * sizeof(float),
-                                    COUNT * sizeof(float), cudaMemcpyDeviceToHost, me.stream));
-        EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+        read_back(me, sums.data(), window.memory + COUNT * sizeof(float), COUNT * sizeof(float));
         for (int i = 0; i < COUNT; i++) {
             if (!EXPECT_EQ(sums[i], sum(me.size, round, i))) {
                 break;

@@ -21,8 +21,7 @@ static bool upload(device_rank &me, void *to, const std::vector<uint32_t> &words
 static std::vector<uint32_t> download(device_rank &me, const void *from, size_t count)
 {
     std::vector<uint32_t> words(count);
-    EXPECT_CUDA(cudaMemcpyAsync(words.data(), from, count * 4, cudaMemcpyDeviceToHost, me.stream));
-    EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+    read_back(me, words.data(), from, count * 4);
     return words;
 }
 
@@ -74,8 +73,7 @@ static unsigned count_wrong(device_rank &me, ncclWindow_t window, const ncclDevC
     EXPECT_CUDA(cudaMemsetAsync(wrong, 0, sizeof *wrong, me.stream));
     read_peers<<<1, 32, 0, me.stream>>>(window, comm, number, count, wrong);
     EXPECT_CUDA(cudaGetLastError());
-    EXPECT_CUDA(cudaMemcpyAsync(&result, wrong, sizeof result, cudaMemcpyDeviceToHost, me.stream));
-    EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+    read_back(me, &result, wrong, sizeof result);
     EXPECT_CUDA(cudaFree(wrong));
     return result;
 }
