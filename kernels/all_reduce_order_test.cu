@@ -146,7 +146,7 @@ static void launch_steps(const ranks *all, const run_options *run, unsigned **wr
         for (int r = 0; r < all->count; r++) {
             tutti::all_reduce_arguments args = arguments_of(all, r, run);
             char *memory = all->memory[r];
-            EXPECT_CUDA(cudaSetDevice(r));
+            EXPECT_CUDA(cudaSetDevice(all->device[r]));
             fill<<<1, run->threads, 0, all->stream[r]>>>((float *)memory, i, r);
             EXPECT_CUDA(tutti::launch_all_reduce<float>({run->one_shot, run->multimem}, args,
                                                         all->device_comm[r], BARRIERS,
@@ -161,7 +161,7 @@ static void run_way(const ranks *all, const run_options *run, bool in_steps)
 {
     unsigned *wrong[MAX_RANKS];
     for (int r = 0; r < all->count; r++) {
-        EXPECT_CUDA(cudaSetDevice(r));
+        EXPECT_CUDA(cudaSetDevice(all->device[r]));
         EXPECT_CUDA(cudaMalloc((void **)&wrong[r], sizeof(unsigned)));
         EXPECT_CUDA(cudaMemset(wrong[r], 0, sizeof(unsigned)));
         EXPECT_CUDA(cudaDeviceSynchronize());
@@ -170,7 +170,7 @@ static void run_way(const ranks *all, const run_options *run, bool in_steps)
         launch_steps(all, run, wrong);
     } else {
         for (int r = 0; r < all->count; r++) {
-            EXPECT_CUDA(cudaSetDevice(r));
+            EXPECT_CUDA(cudaSetDevice(all->device[r]));
             launch_repeat(all, r, run, wrong[r]);
         }
     }

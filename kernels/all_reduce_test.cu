@@ -132,7 +132,7 @@ static void check_way(const ranks *all, const problem<T> *p, const shape *shape,
                                             {all->window[r], shape->out * sizeof(T)},
                                             shape->count,
                                             cuda::memory_order_acq_rel};
-        EXPECT_CUDA(cudaSetDevice(r));
+        EXPECT_CUDA(cudaSetDevice(all->device[r]));
         EXPECT_CUDA(tutti::launch_all_reduce<T>(way, args, all->device_comm[r], BARRIERS, grid,
                                                 all->stream[r]));
     }

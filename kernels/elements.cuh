@@ -19,29 +19,29 @@
 namespace tutti
 {
 
-__device__ __forceinline__ float to_float(float value)
+__host__ __device__ __forceinline__ float to_float(float value)
 {
     return value;
 }
-__device__ __forceinline__ float to_float(__half value)
+__host__ __device__ __forceinline__ float to_float(__half value)
 {
     return __half2float(value);
 }
-__device__ __forceinline__ float to_float(__nv_bfloat16 value)
+__host__ __device__ __forceinline__ float to_float(__nv_bfloat16 value)
 {
     return __bfloat162float(value);
 }
 
 // Rounds to the nearest, once.
-__device__ __forceinline__ void from_float(float *to, float value)
+__host__ __device__ __forceinline__ void from_float(float *to, float value)
 {
     *to = value;
 }
-__device__ __forceinline__ void from_float(__half *to, float value)
+__host__ __device__ __forceinline__ void from_float(__half *to, float value)
 {
     *to = __float2half_rn(value);
 }
-__device__ __forceinline__ void from_float(__nv_bfloat16 *to, float value)
+__host__ __device__ __forceinline__ void from_float(__nv_bfloat16 *to, float value)
 {
     *to = __float2bfloat16_rn(value);
 }

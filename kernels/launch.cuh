@@ -57,15 +57,44 @@ inline cudaError_t allow_shared(const void *kernel, int which, size_t bytes, sha
     return error;
 }
 
-// Launches rmsnorm_multimem<T> or rmsnorm_lsa<T>. args.segment is filled in unless it is set.
-// Errors: cudaErrorInvalidConfiguration where `threads` does not divide 256 or there are more
-// blocks than LSA barriers, or CUDA's.
+// Whether all rows of a launch can go through registers. combined_addresses: of everything that is
+// accessed, where it starts.
+template <typename T> inline bool fits_registers(size_t hidden, size_t combined_addresses)
+{
+    return hidden <= register_hidden && hidden % pack_size<T> == 0 && combined_addresses % 16 == 0;
+}
+
+template <typename T> inline bool fits_registers(const rmsnorm_arguments &args)
+{
+    return fits_registers<T>(args.hidden, args.input_offset | args.output_offset |
+                                              reinterpret_cast<size_t>(args.gamma) |
+                                              reinterpret_cast<size_t>(args.residual) |
+                                              reinterpret_cast<size_t>(args.residual_out));
+}
+
+template <typename T> const void *registers_kernel(size_t hidden)
+{
+#define KERNEL(packs) reinterpret_cast<const void *>(&rmsnorm_lsa_registers<T, packs>)
+    return TUTTI_FOR_PACKS(hidden, KERNEL);
+#undef KERNEL
+}
+
+// Launches rmsnorm_multimem<T> or rmsnorm_lsa<T>; the latter's form in registers where the rows fit
+// and `threads` is register_threads<T>, which is fastest on real GPUs. args.segment is filled in
+// unless it is set, which asks for shared memory. Errors: cudaErrorInvalidConfiguration where
+// `threads` does not divide 256 or there are more blocks than LSA barriers, or CUDA's.
 template <typename T>
 cudaError_t launch_rmsnorm(bool multimem, rmsnorm_arguments args, const ncclDevComm &comm,
                            int barriers, unsigned blocks, unsigned threads, cudaStream_t stream)
 {
     if (threads == 0 || norm_lanes % threads != 0 || blocks == 0 || blocks > (unsigned)barriers) {
         return cudaErrorInvalidConfiguration;
+    }
+    void *parameters[] = {&args, const_cast<ncclDevComm *>(&comm)};
+    if (!multimem && args.segment == 0 && threads == register_threads<T> &&
+        fits_registers<T>(args)) {
+        return cudaLaunchKernel(registers_kernel<T>(args.hidden), dim3(blocks), dim3(threads),
+                                parameters, 0, stream);
     }
     cudaError_t error =
         args.segment != 0 ? cudaSuccess : choose_segment(args.hidden, 0, &args.segment);
@@ -79,7 +108,6 @@ cudaError_t launch_rmsnorm(bool multimem, rmsnorm_arguments args, const ncclDevC
     if (error != cudaSuccess) {
         return error;
     }
-    void *parameters[] = {&args, const_cast<ncclDevComm *>(&comm)};
     return cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), parameters, shared_bytes, stream);
 }
 

@@ -5,58 +5,144 @@
 #include "launch.cuh"
 #include "rmsnorm_team.cuh"
 
+#include <stdint.h>
+
 namespace
 {
 
 // A kernel with what its launch needs.
 struct chosen {
     const void *kernel;
+    unsigned threads;
     unsigned segment;
     size_t shared_bytes;
 };
 
-template <typename T> cudaError_t choose_for(const tt_norm_launch *launch, chosen *out)
+// 1 and 2 ranks have kernels of their own; from 4 on the one for all is as fast.
+template <typename T, int packs> const void *team_kernel(int ranks, bool barriers)
+{
+#define KERNEL(name, n) reinterpret_cast<const void *>(&tutti::name<T, packs, n>)
+    if (barriers) {
+        return ranks == 2 ? KERNEL(rmsnorm_team_meeting, 2) : KERNEL(rmsnorm_team_meeting, 0);
+    }
+    return ranks == 1   ? KERNEL(rmsnorm_team, 1)
+           : ranks == 2 ? KERNEL(rmsnorm_team, 2)
+                        : KERNEL(rmsnorm_team, 0);
+#undef KERNEL
+}
+
+template <typename T> const void *shared_kernel(bool barriers)
+{
+    return barriers ? reinterpret_cast<const void *>(&tutti::rmsnorm_team_meeting<T, 0, 0>)
+                    : reinterpret_cast<const void *>(&tutti::rmsnorm_team<T, 0, 0>);
+}
+
+template <typename T> bool fits_registers(const tt_norm_launch *launch)
+{
+    size_t all = reinterpret_cast<size_t>(launch->input.base) | launch->input.stride |
+                 reinterpret_cast<size_t>(launch->output.base) | launch->output.stride;
+    for (int i = 0; i < launch->rank_count; i++) {
+        const tt_norm_rank *own = &launch->rank[i];
+        all |= reinterpret_cast<size_t>(own->gamma) | reinterpret_cast<size_t>(own->residual) |
+               reinterpret_cast<size_t>(own->residual_out);
+    }
+    return tutti::fits_registers<T>(launch->hidden, all);
+}
+
+template <typename T> cudaError_t choose_shared(const tt_norm_launch *launch, chosen *out)
 {
     static tutti::shared_grants granted;
-    cudaError_t error = tutti::choose_segment(launch->hidden, 0, &out->segment);
+    unsigned most; // granted at once, so that it is asked for when kernels are loaded
+    cudaError_t error = tutti::choose_segment(SIZE_MAX, 0, &most);
+    if (error == cudaSuccess) {
+        error = tutti::choose_segment(launch->hidden, 0, &out->segment);
+    }
     if (error != cudaSuccess) {
         return error;
     }
-    out->kernel = launch->barriers ? reinterpret_cast<const void *>(&tutti::rmsnorm_team_meeting<T>)
-                                   : reinterpret_cast<const void *>(&tutti::rmsnorm_team<T>);
+    out->kernel = shared_kernel<T>(launch->barriers);
+    out->threads = tutti::norm_lanes;
     out->shared_bytes = out->segment * sizeof(float);
-    return tutti::allow_shared(out->kernel, launch->barriers, out->shared_bytes, granted);
+    return tutti::allow_shared(out->kernel, launch->barriers, most * sizeof(float), granted);
 }
 
-cudaError_t choose(const tt_norm_launch *launch, chosen *out)
+template <typename T> void choose_registers(const tt_norm_launch *launch, chosen *out)
 {
-    switch (launch->data_type) {
-    case ncclFloat32:
-        return choose_for<float>(launch, out);
-    case ncclFloat16:
-        return choose_for<__half>(launch, out);
-    case ncclBfloat16:
-        return choose_for<__nv_bfloat16>(launch, out);
-    default:
-        return cudaErrorInvalidValue;
+#define KERNEL(packs) team_kernel<T, packs>(launch->nranks, launch->barriers)
+    out->kernel = TUTTI_FOR_PACKS(launch->hidden, KERNEL);
+#undef KERNEL
+    out->threads = tutti::register_threads<T>;
+    out->segment = 0;
+    out->shared_bytes = 0;
+}
+
+template <typename T> cudaError_t choose_for(const tt_norm_launch *launch, chosen *out)
+{
+    if (!fits_registers<T>(launch)) {
+        return choose_shared<T>(launch, out);
     }
+    choose_registers<T>(launch, out);
+    return cudaSuccess;
 }
 
-// Blocks of the chosen kernel that are resident at once on one multiprocessor, and of those the
-// device has.
-cudaError_t count_resident(const chosen *kernel, int *resident_out, int *processors_out)
+// The number of blocks that are resident at once on the current device, of the kernel.
+cudaError_t count_resident(const chosen *kernel, unsigned *blocks_out)
 {
-    int device;
+    int device, processors = 0, resident = 0;
     cudaError_t error = cudaGetDevice(&device);
     if (error == cudaSuccess) {
-        error = cudaDeviceGetAttribute(processors_out, cudaDevAttrMultiProcessorCount, device);
+        error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     }
     if (error == cudaSuccess) {
         error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-            resident_out, kernel->kernel, (int)tutti::norm_lanes, kernel->shared_bytes);
+            &resident, kernel->kernel, (int)kernel->threads, kernel->shared_bytes);
+    }
+    *blocks_out = (unsigned)(resident * processors);
+    return error;
+}
+
+// Of whichever kernel a rank takes: how its arrays are aligned is its own affair, how many blocks
+// it has is not.
+template <typename T> cudaError_t count_for(const tt_norm_launch *launch, unsigned *blocks_out)
+{
+    chosen kernel;
+    cudaError_t error = choose_shared<T>(launch, &kernel);
+    if (error == cudaSuccess) {
+        error = count_resident(&kernel, blocks_out);
+    }
+    if (error == cudaSuccess && tutti::fits_registers<T>(launch->hidden, 0)) {
+        unsigned with_registers;
+        choose_registers<T>(launch, &kernel);
+        error = count_resident(&kernel, &with_registers);
+        *blocks_out = *blocks_out < with_registers ? *blocks_out : with_registers;
     }
     return error;
 }
+
+// Loads the kernels of all shapes.
+template <typename T> cudaError_t load_for(const tt_norm_launch *launch)
+{
+    chosen kernel;
+    cudaFuncAttributes attributes;
+    cudaError_t error = choose_shared<T>(launch, &kernel);
+    if (error == cudaSuccess) {
+        error = cudaFuncGetAttributes(&attributes, kernel.kernel);
+    }
+    tt_norm_launch shape = *launch;
+    for (shape.hidden = tutti::norm_chunk;
+         error == cudaSuccess && shape.hidden <= tutti::register_hidden; shape.hidden *= 2) {
+        choose_registers<T>(&shape, &kernel);
+        error = cudaFuncGetAttributes(&attributes, kernel.kernel);
+    }
+    return error;
+}
+
+// f<T>(...) for the launch's type.
+#define FOR_TYPE(type, f, ...)                                                                     \
+    ((type) == ncclFloat32    ? f<float>(__VA_ARGS__)                                              \
+     : (type) == ncclFloat16  ? f<__half>(__VA_ARGS__)                                             \
+     : (type) == ncclBfloat16 ? f<__nv_bfloat16>(__VA_ARGS__)                                      \
+                              : cudaErrorInvalidValue)
 
 bool is_possible(const tt_norm_launch *launch)
 {
@@ -66,35 +152,38 @@ bool is_possible(const tt_norm_launch *launch)
 
 } // namespace
 
+extern "C" cudaError_t tt_norm_load(const struct tt_norm_launch *launch)
+{
+    return FOR_TYPE(launch->data_type, load_for, launch);
+}
+
 extern "C" cudaError_t tt_norm_most_blocks(const struct tt_norm_launch *launch, int sharers,
                                            unsigned *blocks_out)
 {
-    chosen kernel;
-    int resident = 0, processors = 0;
-    cudaError_t error = choose(launch, &kernel);
-    if (error == cudaSuccess) {
-        error = count_resident(&kernel, &resident, &processors);
-    }
+    cudaError_t error = FOR_TYPE(launch->data_type, count_for, launch, blocks_out);
     if (error != cudaSuccess) {
         return error;
     }
-    *blocks_out = (unsigned)(resident * processors) / (unsigned)sharers;
+    *blocks_out /= (unsigned)sharers;
     return *blocks_out > 0 ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+// Without barriers a block for each row is fastest: the next ones load while others store.
 extern "C" cudaError_t tt_norm_wished_blocks(const struct tt_norm_launch *launch, int sharers,
                                              unsigned *blocks_out)
 {
-    unsigned most;
-    cudaError_t error = tt_norm_most_blocks(launch, 1, &most);
-    if (error != cudaSuccess) {
-        return error;
-    }
     size_t ranks = (size_t)launch->nranks;
-    size_t rows = (launch->tokens + ranks - 1) / ranks;
-    unsigned wish = most / (unsigned)sharers;
-    wish = rows < wish ? (unsigned)rows : wish;
-    *blocks_out = wish > 0 ? wish : 1;
+    size_t wish = (launch->tokens + ranks - 1) / ranks, most_grid = 1 << 20;
+    if (launch->barriers) {
+        unsigned most;
+        cudaError_t error = tt_norm_most_blocks(launch, sharers, &most);
+        if (error != cudaSuccess) {
+            return error;
+        }
+        wish = wish < most ? wish : most;
+    }
+    wish = wish < most_grid ? wish : most_grid;
+    *blocks_out = wish > 0 ? (unsigned)wish : 1;
     return cudaSuccess;
 }
 
@@ -104,7 +193,7 @@ extern "C" cudaError_t tt_norm_start(const struct tt_norm_launch *launch, cudaSt
     if (!is_possible(launch)) {
         return cudaErrorInvalidValue;
     }
-    cudaError_t error = choose(launch, &kernel);
+    cudaError_t error = FOR_TYPE(launch->data_type, choose_for, launch, &kernel);
     if (error != cudaSuccess) {
         return error;
     }
@@ -126,6 +215,6 @@ extern "C" cudaError_t tt_norm_start(const struct tt_norm_launch *launch, cudaSt
         }
     }
     void *parameters[] = {&args, &comms};
-    return cudaLaunchKernel(kernel.kernel, dim3(launch->blocks * args.count),
-                            dim3(tutti::norm_lanes), parameters, kernel.shared_bytes, stream);
+    return cudaLaunchKernel(kernel.kernel, dim3(launch->blocks * args.count), dim3(kernel.threads),
+                            parameters, kernel.shared_bytes, stream);
 }

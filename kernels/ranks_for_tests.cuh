@@ -1,5 +1,6 @@
 // For tests of kernels: all ranks of a communicator, driven by one thread, with a device, a stream,
-// a window and a device communicator each; and random numbers.
+// a window and a device communicator each; and random numbers. Where there are fewer devices than
+// ranks, ranks share them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TUTTI_KERNELS_RANKS_FOR_TESTS_CUH
 #define TUTTI_KERNELS_RANKS_FOR_TESTS_CUH
@@ -14,10 +15,11 @@
 
 enum { BARRIERS = 16, MAX_RANKS = 8 };
 
-// One device, stream, window each.
+// One stream and window each.
 struct ranks {
     int count;
     size_t window_bytes;
+    int device[MAX_RANKS];
     ncclComm_t comm[MAX_RANKS];
     cudaStream_t stream[MAX_RANKS];
     char *memory[MAX_RANKS];
@@ -31,15 +33,25 @@ static inline bool open_ranks(ranks *all, int count, size_t window_bytes)
     memset(all, 0, sizeof *all);
     all->count = count;
     all->window_bytes = window_bytes;
-    int devices[MAX_RANKS];
-    for (int r = 0; r < count; r++) {
-        devices[r] = r;
-    }
-    if (!EXPECT_OK(ncclCommInitAll(all->comm, count, devices))) {
+    int devices = 0;
+    if (!EXPECT_CUDA(cudaGetDeviceCount(&devices)) || !EXPECT(devices > 0)) {
         return false;
     }
     for (int r = 0; r < count; r++) {
-        EXPECT_CUDA(cudaSetDevice(r));
+        all->device[r] = r % devices;
+    }
+    ncclUniqueId id; // ncclCommInitAll takes each device once
+    EXPECT_OK(ncclGetUniqueId(&id));
+    EXPECT_OK(ncclGroupStart());
+    for (int r = 0; r < count; r++) {
+        EXPECT_CUDA(cudaSetDevice(all->device[r]));
+        EXPECT_OK(ncclCommInitRank(&all->comm[r], count, id, r));
+    }
+    if (!EXPECT_OK(ncclGroupEnd())) {
+        return false;
+    }
+    for (int r = 0; r < count; r++) {
+        EXPECT_CUDA(cudaSetDevice(all->device[r]));
         EXPECT_CUDA(cudaStreamCreate(&all->stream[r]));
         EXPECT_OK(ncclMemAlloc((void **)&all->memory[r], window_bytes));
     }
@@ -65,7 +77,7 @@ static inline bool open_ranks(ranks *all, int count, size_t window_bytes)
 static inline void close_ranks(ranks *all)
 {
     for (int r = 0; r < all->count; r++) {
-        EXPECT_CUDA(cudaSetDevice(r));
+        EXPECT_CUDA(cudaSetDevice(all->device[r]));
         EXPECT_OK(ncclDevCommDestroy(all->comm[r], &all->device_comm[r]));
         EXPECT_OK(ncclCommWindowDeregister(all->comm[r], all->window[r]));
         EXPECT_OK(ncclMemFree(all->memory[r]));
@@ -80,7 +92,7 @@ static inline bool wait_all(const ranks *all)
 {
     bool good = true;
     for (int r = 0; r < all->count; r++) {
-        good = EXPECT_CUDA(cudaSetDevice(r)) &&
+        good = EXPECT_CUDA(cudaSetDevice(all->device[r])) &&
                EXPECT_CUDA(cudaStreamSynchronize(all->stream[r])) && good;
     }
     return good;

@@ -10,6 +10,7 @@
 #ifndef TUTTI_KERNELS_RMSNORM_CUH
 #define TUTTI_KERNELS_RMSNORM_CUH
 
+#include "rmsnorm_registers.cuh"
 #include "rmsnorm_shared.cuh"
 
 namespace tutti
@@ -40,7 +41,8 @@ work_of_rank(const rmsnorm_arguments &args, const ncclDevComm &comm, Memory inpu
 }
 
 // Blocks with one index belong together on all ranks; a block without rows meets the others too.
-template <typename T, typename Memory>
+// packs: 0: through shared memory.
+template <typename T, int packs, typename Memory>
 __device__ __forceinline__ void norm_rows(const rmsnorm_work<Memory> &work, const ncclDevComm &comm,
                                           bool multimem)
 {
@@ -48,7 +50,12 @@ __device__ __forceinline__ void norm_rows(const rmsnorm_work<Memory> &work, cons
     ncclLsaBarrierSession<ncclCoopCta> barrier{cta, comm, ncclTeamTagLsa(), blockIdx.x, multimem};
     TUTTI_MARK("wait for inputs");
     barrier.sync(cta, cuda::memory_order_acq_rel);
-    norm_rows_shared<T>(work, rows_of_block(work, blockIdx.x, gridDim.x));
+    row_range rows = rows_of_block(work, blockIdx.x, gridDim.x, packs > 0);
+    if constexpr (packs > 0) {
+        norm_rows_registers<T, packs, 0>(work, rows);
+    } else {
+        norm_rows_shared<T>(work, rows);
+    }
     TUTTI_MARK("wait for peers");
     barrier.sync(cta, cuda::memory_order_acq_rel);
     TUTTI_MARK(nullptr);
@@ -63,18 +70,29 @@ __global__ void __launch_bounds__(norm_lanes) rmsnorm_lsa(rmsnorm_arguments args
 {
     window_memory input = {args.input, args.input_offset};
     window_memory output = {args.output, args.output_offset};
-    norm_rows<T>(work_of_rank(args, comm, input, output), comm, false);
+    norm_rows<T, 0>(work_of_rank(args, comm, input, output), comm, false);
 }
 
-// The same, with a device communicator made with lsaMultimem. Tails of rows and rows that are not
-// aligned to 16 bytes go by plain loads and stores.
+// The same for rows that fit registers (rmsnorm_registers.cuh): blockDim.x = register_threads<T>,
+// no dynamic shared memory.
+template <typename T, int packs>
+__global__ void __launch_bounds__(register_threads<T>)
+    rmsnorm_lsa_registers(rmsnorm_arguments args, ncclDevComm comm)
+{
+    window_memory input = {args.input, args.input_offset};
+    window_memory output = {args.output, args.output_offset};
+    norm_rows<T, packs>(work_of_rank(args, comm, input, output), comm, false);
+}
+
+// The same by multicast, with a device communicator made with lsaMultimem. Tails of rows and rows
+// that are not aligned to 16 bytes go by plain loads and stores.
 template <typename T>
 __global__ void __launch_bounds__(norm_lanes)
     rmsnorm_multimem(rmsnorm_arguments args, ncclDevComm comm)
 {
     multimem_memory input = {{args.input, args.input_offset}, &comm};
     multimem_memory output = {{args.output, args.output_offset}, &comm};
-    norm_rows<T>(work_of_rank(args, comm, input, output), comm, true);
+    norm_rows<T, 0>(work_of_rank(args, comm, input, output), comm, true);
 }
 
 } // namespace tutti

@@ -4,6 +4,7 @@
 #ifndef TUTTI_KERNELS_RMSNORM_TEAM_CUH
 #define TUTTI_KERNELS_RMSNORM_TEAM_CUH
 
+#include "rmsnorm_registers.cuh"
 #include "rmsnorm_shared.cuh"
 
 namespace tutti
@@ -51,27 +52,43 @@ __device__ __forceinline__ rmsnorm_work<flat_memory> work_of_slot(const team_arg
     return work;
 }
 
-// The grid is args.count times the blocks of a rank; neighbouring blocks are of different ranks.
-template <typename T>
-__global__ void __launch_bounds__(norm_lanes)
-    rmsnorm_team(const __grid_constant__ team_arguments args)
+// The rows of this block: through registers (`packs` as there), or through shared memory (0). The
+// grid is args.count times the blocks of a rank; neighbouring blocks are of different ranks.
+template <typename T, int packs, int ranks>
+__device__ __forceinline__ void norm_rows_of_slot(const team_arguments &args)
 {
     rmsnorm_work<flat_memory> work = work_of_slot(args, blockIdx.x % args.count);
-    norm_rows_shared<T>(work, rows_of_block(work, blockIdx.x / args.count, gridDim.x / args.count));
+    row_range rows =
+        rows_of_block(work, blockIdx.x / args.count, gridDim.x / args.count, packs > 0);
+    if constexpr (packs > 0) {
+        norm_rows_registers<T, packs, ranks>(work, rows);
+    } else {
+        norm_rows_shared<T>(work, rows);
+    }
+}
+
+template <typename T, int packs>
+constexpr unsigned team_threads = packs > 0 ? register_threads<T> : norm_lanes;
+
+// ranks: args.ranks, or 0. team_threads in a block.
+template <typename T, int packs, int ranks>
+__global__ void __launch_bounds__(team_threads<T, packs>)
+    rmsnorm_team(const __grid_constant__ team_arguments args)
+{
+    norm_rows_of_slot<T, packs, ranks>(args);
 }
 
 // The same between barriers, at which block b of every rank meets the blocks b of all others.
-template <typename T>
-__global__ void __launch_bounds__(norm_lanes)
+template <typename T, int packs, int ranks>
+__global__ void __launch_bounds__(team_threads<T, packs>)
     rmsnorm_team_meeting(const __grid_constant__ team_arguments args,
                          const __grid_constant__ team_comms comms)
 {
-    unsigned slot = blockIdx.x % args.count, block = blockIdx.x / args.count;
-    rmsnorm_work<flat_memory> work = work_of_slot(args, slot);
     ncclCoopCta cta;
-    ncclLsaBarrierSession<ncclCoopCta> barrier{cta, comms.comm[slot], ncclTeamTagLsa(), block};
+    ncclLsaBarrierSession<ncclCoopCta> barrier{cta, comms.comm[blockIdx.x % args.count],
+                                               ncclTeamTagLsa(), blockIdx.x / args.count};
     barrier.sync(cta, cuda::memory_order_acq_rel);
-    norm_rows_shared<T>(work, rows_of_block(work, block, gridDim.x / args.count));
+    norm_rows_of_slot<T, packs, ranks>(args);
     barrier.sync(cta, cuda::memory_order_acq_rel);
 }
 

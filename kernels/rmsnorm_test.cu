@@ -160,7 +160,7 @@ static outcome<T> run_problem(const ranks *all, const problem<T> *p, const run_o
     T *extra[MAX_RANKS];
     outcome<T> result;
     for (int r = 0; r < all->count; r++) {
-        EXPECT_CUDA(cudaSetDevice(r));
+        EXPECT_CUDA(cudaSetDevice(all->device[r]));
         EXPECT_CUDA(cudaMalloc((void **)&extra[r], (elements + p->hidden) * sizeof(T)));
         EXPECT_CUDA(
             cudaMemcpy(extra[r], p->gamma.data(), p->hidden * sizeof(T), cudaMemcpyHostToDevice));
@@ -170,12 +170,12 @@ static outcome<T> run_problem(const ranks *all, const problem<T> *p, const run_o
                                cudaMemcpyHostToDevice));
     }
     for (int r = 0; r < all->count; r++) {
-        EXPECT_CUDA(cudaSetDevice(r));
+        EXPECT_CUDA(cudaSetDevice(all->device[r]));
         launch_rank(all, r, p, run, extra[r]);
     }
     wait_all(all);
     for (int r = 0; r < all->count; r++) {
-        EXPECT_CUDA(cudaSetDevice(r));
+        EXPECT_CUDA(cudaSetDevice(all->device[r]));
         result.output[r].resize(elements);
         result.residual_out[r].resize(elements);
         EXPECT_CUDA(cudaMemcpy(result.output[r].data(), all->memory[r] + output_offset, bytes,
@@ -429,7 +429,7 @@ static void back_to_back()
         for (int i = 0; i < BACK_TO_BACK; i++) {
             run_options run = {(enum way)way, 4, 32, 0, true, 0};
             for (int r = 0; r < 3; r++) {
-                EXPECT_CUDA(cudaSetDevice(r));
+                EXPECT_CUDA(cudaSetDevice(all.device[r]));
                 launch_rank<float>(&all, r, &p, &run, nullptr);
             }
         }

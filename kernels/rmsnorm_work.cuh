@@ -53,19 +53,22 @@ struct row_range {
     size_t begin, end, step;
 };
 
-// The rows of block `block` of the `blocks` of a rank: neighbours of its own tokens, which memory
-// serves best.
+// The rows of block `block` of the `blocks` of a rank: neighbours of its own tokens, or
+// (interleaved) every `blocks`-th, so that all blocks together go through memory once.
 template <typename Memory>
 __device__ __forceinline__ row_range rows_of_block(const rmsnorm_work<Memory> &work, size_t block,
-                                                   size_t blocks)
+                                                   size_t blocks, bool interleaved)
 {
     size_t ranks = (size_t)work.ranks, rank = (size_t)work.rank;
     size_t first = split_first(work.tokens, ranks, rank);
-    size_t own = split_first(work.tokens, ranks, rank + 1) - first;
-    row_range rows;
-    rows.begin = first + split_first(own, blocks, block);
-    rows.end = first + split_first(own, blocks, block + 1);
-    rows.step = 1;
+    size_t end = split_first(work.tokens, ranks, rank + 1);
+    row_range rows = {first + block, end, blocks};
+    if (!interleaved) {
+        size_t own = end - first;
+        rows.begin = first + split_first(own, blocks, block);
+        rows.end = first + split_first(own, blocks, block + 1);
+        rows.step = 1;
+    }
     return rows;
 }
 

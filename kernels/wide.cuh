@@ -149,23 +149,64 @@ template <int n> __device__ __forceinline__ void store_wide(float *to, wide<n> a
     }
 }
 
-template <typename T> __device__ __forceinline__ wide<pack_size<T>> widen(const pack<T> &value)
+// Two elements of 16 bits from a word, and back, rounded to the nearest once.
+__device__ __forceinline__ void widen_two(float *to, __half2 two)
 {
-    wide<pack_size<T>> all;
+    float2 value = __half22float2(two);
+    to[0] = value.x;
+    to[1] = value.y;
+}
+__device__ __forceinline__ void widen_two(float *to, __nv_bfloat162 two)
+{
+    unsigned bits;
+    memcpy(&bits, &two, sizeof bits);
+    to[0] = __uint_as_float(bits << 16);
+    to[1] = __uint_as_float(bits & 0xffff0000u);
+}
+__device__ __forceinline__ void narrow_two(__half2 *to, const float *two)
+{
+    *to = __floats2half2_rn(two[0], two[1]);
+}
+__device__ __forceinline__ void narrow_two(__nv_bfloat162 *to, const float *two)
+{
+    *to = __floats2bfloat162_rn(two[0], two[1]);
+}
+
+template <typename T> struct pair_of;
+template <> struct pair_of<__half> {
+    typedef __half2 type;
+};
+template <> struct pair_of<__nv_bfloat16> {
+    typedef __nv_bfloat162 type;
+};
+
+__device__ __forceinline__ wide<4> widen(const pack<float> &value)
+{
+    return load_wide<4>(value.element);
+}
+template <typename T> __device__ __forceinline__ wide<8> widen(const pack<T> &value)
+{
+    typename pair_of<T>::type two[4];
+    wide<8> all;
+    memcpy(two, &value, sizeof two);
     TUTTI_UNROLL
-    for (int k = 0; k < pack_size<T>; k++) {
-        all.value[k] = to_float(value.element[k]);
+    for (int k = 0; k < 4; k++) {
+        widen_two(all.value + 2 * k, two[k]);
     }
     return all;
 }
-// Rounds to the nearest, once.
-template <typename T>
-__device__ __forceinline__ void narrow(pack<T> *to, const wide<pack_size<T>> &all)
+__device__ __forceinline__ void narrow(pack<float> *to, const wide<4> &all)
 {
+    store_wide<4>(to->element, all);
+}
+template <typename T> __device__ __forceinline__ void narrow(pack<T> *to, const wide<8> &all)
+{
+    typename pair_of<T>::type two[4];
     TUTTI_UNROLL
-    for (int k = 0; k < pack_size<T>; k++) {
-        from_float(&to->element[k], all.value[k]);
+    for (int k = 0; k < 4; k++) {
+        narrow_two(&two[k], all.value + 2 * k);
     }
+    memcpy(to, two, sizeof two);
 }
 
 #endif

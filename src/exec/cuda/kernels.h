@@ -48,7 +48,12 @@ struct tt_norm_launch {
     struct tt_norm_rank rank[TT_NORM_RANKS];
 };
 
-// For the first two `blocks` and the ranks may still be unset. Their answers depend on the shape,
+// Loads the kernels of all launches with this type, nranks and `barriers`, whatever their shape, on
+// the current device. CUDA otherwise does it at the first launch, and may then wait for everything
+// that runs on the device; so before streams or kernels wait for a launch.
+cudaError_t tt_norm_load(const struct tt_norm_launch *launch);
+
+// For the next two `blocks` and the ranks may still be unset. Their answers depend on the shape,
 // the type, nranks, `barriers` and the device alone, so that ranks on equal devices agree.
 
 // The most blocks per rank that are resident at once on the current device where `sharers` ranks
