@@ -373,17 +373,22 @@ static size_t shared_bytes_of(const struct lesson_options *options, const struct
 }
 
 // Step 5's launches: as many as there are iterations, one after the other. The kernel overwrites
-// its input, so each iteration copies it anew. Returns the seconds that all took.
+// its input, so each iteration copies it anew, and no kernel starts before all copies are done: on
+// a GPU that ranks share, a copy can wait for a kernel that waits for this rank's. Returns the
+// seconds that all took.
 template <typename T>
-static double launch(const struct lesson_options *options, const struct work &work, size_t blocks,
+static double launch(const struct lesson_rank *self, const struct work &work, size_t blocks,
                      const struct buffers &buffers, const ncclDevComm &comm, const T *input)
 {
+    const struct lesson_options *options = self->options;
     size_t bytes = options->tokens * options->hidden * sizeof(T);
     size_t shared_bytes = shared_bytes_of(options, work);
     double start = lesson_seconds();
     for (int i = 0; i < options->iterations; i++) {
         CHECK_CUDA(
             cudaMemcpyAsync(buffers.memory, input, bytes, cudaMemcpyHostToDevice, buffers.stream));
+        CHECK_CUDA(cudaStreamSynchronize(buffers.stream));
+        lesson_all(self, true);
         rmsnorm_multimem<T><<<(unsigned)blocks, options->threads, shared_bytes, buffers.stream>>>(
             buffers.window, comm, work);
         CHECK_CUDA(cudaGetLastError());
@@ -443,7 +448,7 @@ template <typename T> static bool run_rank(const struct lesson_rank *self)
     print_configuration(self, blocks);
 
     // Step 5: launch, on a stream.
-    double seconds = launch(options, work, blocks, buffers, device_comm, matrix);
+    double seconds = launch(self, work, blocks, buffers, device_comm, matrix);
 
     // Step 6: check every element on every rank. The ranks share the work of the reference.
     CHECK_CUDA(cudaMemcpy(matrix, buffers.memory, bytes, cudaMemcpyDeviceToHost));

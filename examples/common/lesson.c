@@ -52,6 +52,17 @@ double lesson_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+void lesson_fail(const char *file, int line, const char *call, const char *error,
+                 const char *explanation)
+{
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    (void)pthread_mutex_lock(&once); // for good
+    fprintf(stderr, "%s:%d: %s: %s%s%s\n", file, line, call, error, explanation ? ": " : "",
+            explanation ? explanation : "");
+    (void)fflush(stdout);
+    _exit(1);
+}
+
 size_t lesson_first_token(size_t tokens, int ranks, int rank)
 {
     size_t share = tokens / (size_t)ranks;
@@ -145,7 +156,7 @@ bool lesson_kernel_fits(const struct lesson_rank *self, const void *kernel)
 #define REQUIRE_OR_END(self, holds, ...)                                                           \
     do {                                                                                           \
         if (!lesson_require(self, holds, __VA_ARGS__)) {                                           \
-            exit(1);                                                                               \
+            _exit(1);                                                                              \
         }                                                                                          \
     } while (0)
 

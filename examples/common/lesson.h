@@ -108,9 +108,7 @@ double lesson_seconds(void);
     do {                                                                                           \
         cudaError_t check_error = (call);                                                          \
         if (check_error != cudaSuccess) {                                                          \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call,                          \
-                    cudaGetErrorString(check_error));                                              \
-            exit(1);                                                                               \
+            lesson_fail(__FILE__, __LINE__, #call, cudaGetErrorString(check_error), NULL);         \
         }                                                                                          \
     } while (0)
 
@@ -118,11 +116,15 @@ double lesson_seconds(void);
     do {                                                                                           \
         ncclResult_t check_result = (call);                                                        \
         if (check_result != ncclSuccess) {                                                         \
-            fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call,                      \
-                    ncclGetErrorString(check_result), ncclGetLastError(NULL));                     \
-            exit(1);                                                                               \
+            lesson_fail(__FILE__, __LINE__, #call, ncclGetErrorString(check_result),               \
+                        ncclGetLastError(NULL));                                                   \
         }                                                                                          \
     } while (0)
+
+// Says on stderr which call failed, where and why, once in a process, and ends the process at once:
+// other ranks' threads may be inside CUDA. explanation: more of the same, or NULL.
+void lesson_fail(const char *file, int line, const char *call, const char *error,
+                 const char *explanation) __attribute__((noreturn));
 
 #ifdef __cplusplus
 }
