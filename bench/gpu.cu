@@ -14,7 +14,8 @@
 
 struct gpu_options {
     int rounds;
-    bool kernels; // alone, without the library
+    bool kernels;     // alone, without the library
+    bool all_reduces; // alone
     const char *nccl;
 };
 
@@ -185,8 +186,10 @@ static void bench_all_reduce(const gpu_case *problem, const gpu_options *options
     gpu_team t;
     open_team(&t, problem, 1, ALL_REDUCE_BARRIERS);
     std::vector<gpu_way> ways = {{"copies", run_copies, false, {}},
-                                 {"one-shot", run_one_shot, false, {}},
                                  {"two-shot", run_two_shot, false, {}}};
+    if (problem->tokens <= 256) { // each rank reads everything
+        ways.push_back({"one-shot", run_one_shot, false, {}});
+    }
     time_ways(&t, &ways, options->rounds);
     print_ways(problem, &ways);
     fflush(stdout);
@@ -365,6 +368,7 @@ static void usage(FILE *to)
     fputs("usage: gpu [--rounds N] [--kernels] [--pair] [--nccl FILE]\n"
           "  --rounds N   how often everything is measured (default 15); medians are printed\n"
           "  --kernels    one device: the kernels alone, without communicators and windows\n"
+          "  --all-reduce only the all-reduce kernels\n"
           "  --pair       only what needs two devices\n"
           "  --nccl FILE  NCCL's own libnccl.so.2, to compare with on two devices\n"
           "Exit status 1 where a bar is missed or a result is wrong.\n",
@@ -376,6 +380,8 @@ static bool read_options(int argc, char **argv, gpu_options *options, bool *pair
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--kernels") == 0) {
             options->kernels = true;
+        } else if (strcmp(argv[i], "--all-reduce") == 0) {
+            options->all_reduces = true;
         } else if (strcmp(argv[i], "--pair") == 0) {
             *pair = true;
         } else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc && atoi(argv[i + 1]) > 0) {
@@ -392,7 +398,7 @@ static bool read_options(int argc, char **argv, gpu_options *options, bool *pair
 
 int main(int argc, char **argv)
 {
-    gpu_options options = {15, false, nullptr};
+    gpu_options options = {15, false, false, nullptr};
     bool pair = false;
     int devices = 0;
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); // a hardware queue for each rank's stream
@@ -411,6 +417,10 @@ int main(int argc, char **argv)
     cudaDeviceProp facts;
     CUDA(cudaGetDeviceProperties(&facts, 0));
     printf("%s, %d of them; medians of %d\n", facts.name, devices, options.rounds);
+    if (options.all_reduces) {
+        bench_all_reduces(&options);
+        return 0;
+    }
     if (!pair) {
         for (const one_device_bar &bar : one_device_bars) {
             bench_one_device(&bar, &options);
