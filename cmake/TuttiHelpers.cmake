@@ -92,7 +92,8 @@ endfunction()
 #   tutti_add_test(NAME name COMMAND program [argument ...] LABELS unit [TIMEOUT 60] [ENVIRONMENT A=B ...])
 # Exit status 0 passes, 77 skips (the last line says why), anything else fails. Tests with long limits start first. `./dev
 # test` runs twice as many at once as there are cores: a test takes two places, or one if it sleeps most of its time
-# (label waits). In the build for real GPUs a test needs one, and has it for itself, unless it has the label nogpu.
+# (label waits). In the build for real GPUs a test needs one, and has it for itself, with NVLink multicast off, unless
+# it has the label nogpu.
 function(tutti_add_test)
     cmake_parse_arguments(T "" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
     if(NOT T_TIMEOUT)
@@ -104,6 +105,7 @@ function(tutti_add_test)
     endif()
     if(TUTTI_DEVICE STREQUAL "cuda" AND NOT nogpu IN_LIST T_LABELS)
         list(APPEND T_LABELS gpu)
+        list(APPEND T_ENVIRONMENT NCCL_NVLS_ENABLE=0)
     endif()
     tutti_is_default(is_default ${T_LABELS})
     if(is_default)

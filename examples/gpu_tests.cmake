@@ -3,18 +3,16 @@
 set(on_gpu ${PROJECT_SOURCE_DIR}/tests/support/on_gpu)
 set(expected ${CMAKE_CURRENT_SOURCE_DIR}/expected)
 
-# gpu_lesson(name command...): NVLink multicast stays off, but in gpu_multimem.
+# gpu_lesson(name command...)
 function(gpu_lesson name)
-    cmake_parse_arguments(L "" "" "ENVIRONMENT" ${ARGN})
-    tutti_add_test(NAME lesson_${name} LABELS lessons TIMEOUT 150 COMMAND ${on_gpu} ${L_UNPARSED_ARGUMENTS}
-        ENVIRONMENT ${L_ENVIRONMENT})
+    tutti_add_test(NAME lesson_${name} LABELS lessons TIMEOUT 150 COMMAND ${on_gpu} ${ARGN})
 endfunction()
 
 # gpu_golden(name status program arguments...): prints exactly expected/name.txt, apart from stderr, where the library
 # says that ranks share a GPU.
 function(gpu_golden name status program)
     gpu_lesson(${name} ${PROJECT_SOURCE_DIR}/tests/support/golden ${status} ${expected}/${name}.txt
-        sh -c "exec \"$0\" \"$@\" 2>/dev/null" ${lessons_folder}/${program} ${ARGN} ENVIRONMENT NCCL_NVLS_ENABLE=0)
+        sh -c "exec \"$0\" \"$@\" 2>/dev/null" ${lessons_folder}/${program} ${ARGN})
 endfunction()
 
 gpu_golden(by_hand 0 by_hand)
@@ -34,26 +32,20 @@ foreach(how threads processes mps)
     if(NOT how STREQUAL "threads")
         set(after --processes)
     endif()
-    gpu_lesson(by_hand_${how} ${before} ${lessons_folder}/by_hand ${after} ENVIRONMENT NCCL_NVLS_ENABLE=0)
-    gpu_lesson(debugging_${how} ${before} ${lessons_folder}/debugging ${after} ENVIRONMENT NCCL_NVLS_ENABLE=0)
+    gpu_lesson(by_hand_${how} ${before} ${lessons_folder}/by_hand ${after})
+    gpu_lesson(debugging_${how} ${before} ${lessons_folder}/debugging ${after})
     foreach(ranks 2 4 8)
         foreach(type float half bf16)
             gpu_lesson(rmsnorm_lsa_${type}_${ranks}_${how} ${before} ${lessons_folder}/rmsnorm_lsa --ranks ${ranks}
-                --dtype ${type} --iterations 3 ${after} ENVIRONMENT NCCL_NVLS_ENABLE=0)
+                --dtype ${type} --iterations 3 ${after})
         endforeach()
         gpu_lesson(rmsnorm_lsa_odd_${ranks}_${how} ${before} ${lessons_folder}/rmsnorm_lsa --ranks ${ranks} --tokens 100
-            --hidden 20001 --threads 96 --dtype half ${after} ENVIRONMENT NCCL_NVLS_ENABLE=0)
+            --hidden 20001 --threads 96 --dtype half ${after})
         gpu_lesson(custom_allreduce_${ranks}_${how} ${before} ${lessons_folder}/custom_allreduce --ranks ${ranks}
-            --threads 1024 --iterations 3 ${after} ENVIRONMENT NCCL_NVLS_ENABLE=0)
+            --threads 1024 --iterations 3 ${after})
     endforeach()
 endforeach()
 
-# Where there is a switch that adds, it does; everywhere else the lesson refuses.
-gpu_lesson(gpu_multimem ${lessons_folder}/rmsnorm_multimem --ranks 2)
-set_property(TEST lesson_gpu_multimem PROPERTY PASS_REGULAR_EXPRESSION
-    "SUCCESS: Example completed" "REFUSED: rank 0: this communicator has no multimem")
-
 # A kernel that waits for ever ends the program.
 gpu_lesson(gpu_deadlock ${PROJECT_SOURCE_DIR}/tests/support/golden 0 ${expected}/debugging_gpu_deadlock.txt
-    sh -c "\"$0\" --fault deadlock 2>/dev/null | sed 's/^rank [01]/rank R/' | head -n 3" ${lessons_folder}/debugging
-    ENVIRONMENT NCCL_NVLS_ENABLE=0)
+    sh -c "\"$0\" --fault deadlock 2>/dev/null | sed 's/^rank [01]/rank R/' | head -n 3" ${lessons_folder}/debugging)
