@@ -14,6 +14,7 @@
 #include "comm/estimate.h"
 #include "comm/messages.h"
 #include "comm/stage.h"
+#include "exec/executor.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
@@ -53,11 +54,31 @@ static void drop_jobs(struct tt_jobs *jobs)
     free_jobs(jobs);
 }
 
+// What launches have left for the time when all of the group's are made.
+static ncclResult_t settle_launches(const struct tt_jobs *jobs)
+{
+    ncclResult_t result = ncclSuccess;
+    for (struct tt_job *job = jobs->first; job != NULL; job = job->next) {
+        if (job->stage != TT_GROUP_LAUNCH || !tt_handle_enter(job->comm, job->call)) {
+            continue;
+        }
+        ncclResult_t settled =
+            job->comm->host != NULL ? tt_executor->settle(job->comm->host) : ncclSuccess;
+        result = result == ncclSuccess ? settled : result;
+        tt_comm_leave(job->comm);
+    }
+    return result;
+}
+
 static ncclResult_t run_jobs(struct tt_jobs *jobs)
 {
     ncclResult_t result = ncclSuccess;
     for (int stage = TT_GROUP_INIT; stage <= TT_GROUP_LAUNCH && result == ncclSuccess; stage++) {
         result = tt_stage_run(jobs, (enum tt_group_stage)stage);
+    }
+    if (tt_executor->settle != NULL) {
+        ncclResult_t settled = settle_launches(jobs);
+        result = result == ncclSuccess ? settled : result;
     }
     drop_jobs(jobs);
     return result;

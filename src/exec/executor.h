@@ -135,6 +135,9 @@ struct tt_executor {
     ncclResult_t (*one_sided)(struct tt_host *host, const struct tt_one_sided *call, bool may_wait,
                               cudaStream_t stream);
     ncclResult_t (*all_reduce_rmsnorm)(const struct tt_rmsnorm *operation, cudaStream_t stream);
+    // The end of a group's launches, for each communicator that it launched on, by the thread that
+    // did: what an operation that was not to wait has left for then. NULL: nothing.
+    ncclResult_t (*settle)(struct tt_host *host);
 };
 
 extern const struct tt_executor *const tt_executor;

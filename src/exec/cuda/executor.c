@@ -15,5 +15,6 @@ static const struct tt_executor cuda_executor = {
     .part = tt_host_part,
     .is_over = tt_host_is_over,
     .all_reduce_rmsnorm = tt_fused_enqueue,
+    .settle = tt_fused_settle,
 };
 const struct tt_executor *const tt_executor = &cuda_executor;

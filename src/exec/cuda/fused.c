@@ -1,11 +1,11 @@
 // The fused all-reduce + RMSNorm on real GPUs: how the ranks of a group meet, and what streams wait
 // for. See host.h.
 //
-// A call first waits a little on the host for the others of its group: usually all come at the same
-// time, and then events alone order their streams, with no wait in any stream for something that
-// was not enqueued before. A call that does not find the others in time makes its stream wait for a
-// word of the arena, which the launch's stream writes at its end, or the host where the
-// communicator fails.
+// A call first waits a little on the host for the others of its group (in an ncclGroup: once all
+// calls of the group are made): usually all come at the same time, and then events alone order
+// their streams, with no wait in any stream for something that was not enqueued before. A call that
+// does not find the others in time makes its stream wait for a word of the arena, which the
+// launch's stream writes at its end, or the host where the communicator fails.
 //
 // In a capture no count survives a replay: each rank then launches for itself, and the kernels
 // meet.
@@ -22,6 +22,8 @@ static const char name[] = "tuttiAllReduceRMSNorm";
 // where one thread calls for all ranks.
 static const uint64_t most_patience_ns = 1000000;
 static const uint64_t least_patience_ns = 1000;
+// The same where other ranks use the same stream, in which a wait for them would be before them.
+static const uint64_t shared_patience_ns = UINT64_C(10000000000);
 
 #define TRY_DRIVER(call) TRY(tt_cuda((int)(call), #call)) // both kinds of error have CUDA's numbers
 
@@ -32,42 +34,22 @@ static CUdeviceptr met_word(const struct tt_host *host)
 
 // ---- The call that comes last -------------------------------------------------------------------
 
-// Whether a stream that waits already is that of this call.
-static bool needs_own_stream(const struct tt_group *group, const struct tt_meeting *meeting,
-                             const struct tt_arrival *mine)
-{
-    for (int i = 0; i < group->size; i++) {
-        const struct tt_arrival *other = &meeting->arrival[i];
-        if (other != mine && other->waits && other->stream_id == mine->stream_id) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static ncclResult_t launch_for_all(struct tt_host *host, struct tt_meeting *meeting)
 {
     struct tt_group *group = host->group;
     struct tt_arrival *mine = &meeting->arrival[host->index];
     cudaStream_t stream = mine->stream;
-    bool own = needs_own_stream(group, meeting, mine), somebody_waits = false;
-    if (own && (stream = tt_group_stream(group, 0)) == NULL) {
-        return ncclUnhandledCudaError;
-    }
-    if (own && !mine->is_behind) {
-        TRY(tt_meeting_record(mine, mine->stream));
-    }
+    bool somebody_waits = false;
     for (int i = 0; i < group->size; i++) {
         const struct tt_arrival *arrival = &meeting->arrival[i];
         somebody_waits = somebody_waits || arrival->waits;
-        // What is behind the wait in a stream has come behind what that wait is behind.
-        if ((arrival != mine || own) && !arrival->is_behind) {
+        if (arrival != mine) {
             TRY_CUDA(cudaStreamWaitEvent(stream, arrival->before, 0));
         }
     }
     // Operations of a communicator run one after another, whatever their streams. The stream of the
     // call before this one is behind it already.
-    if (own || !mine->same_stream) {
+    if (!mine->same_stream) {
         TRY_CUDA(cudaStreamWaitEvent(stream, group->done, 0));
     }
     TRY(tt_launch_group(host, meeting, stream));
@@ -75,9 +57,6 @@ static ncclResult_t launch_for_all(struct tt_host *host, struct tt_meeting *meet
     if (somebody_waits) {
         TRY_DRIVER(cuStreamWriteValue32(stream, met_word(host), (uint32_t)meeting->number,
                                         CU_STREAM_WRITE_VALUE_DEFAULT));
-    }
-    if (own && !mine->is_behind) {
-        TRY_CUDA(cudaStreamWaitEvent(mine->stream, group->done, 0));
     }
     return ncclSuccess;
 }
@@ -107,7 +86,8 @@ static ncclResult_t wait_in_stream(struct tt_host *host, struct tt_meeting *meet
 
 // Until the launch is made. False: this call's patience has ended, or the communicator has failed
 // (`over`).
-static bool await_launch(struct tt_host *host, struct tt_meeting *meeting, bool *over)
+static bool await_launch(struct tt_host *host, struct tt_meeting *meeting, uint64_t patience_ns,
+                         bool *over)
 {
     struct tt_wait wait = tt_wait_begin(host->team.abort_flag);
     bool patient = true;
@@ -118,9 +98,9 @@ static bool await_launch(struct tt_host *host, struct tt_meeting *meeting, bool 
             *over = true;
             return false;
         }
-        if (patient && tt_now_ns() - wait.start_ns > host->patience_ns) {
+        if (patient && tt_now_ns() - wait.start_ns >= patience_ns) {
             if (tt_meeting_lose_patience(host->group, meeting, host->index)) {
-                host->patience_ns /= 4;
+                host->patience_ns /= patience_ns == host->patience_ns ? 4 : 1;
                 return false;
             }
             patient = false; // the launch is being made
@@ -130,10 +110,10 @@ static bool await_launch(struct tt_host *host, struct tt_meeting *meeting, bool 
 }
 
 static ncclResult_t come_early(struct tt_host *host, struct tt_meeting *meeting,
-                               cudaStream_t stream, bool patient)
+                               cudaStream_t stream, uint64_t patience_ns)
 {
     bool over = false;
-    if (!patient || !await_launch(host, meeting, &over)) {
+    if (!await_launch(host, meeting, patience_ns, &over)) {
         // Where the communicator has failed nobody may launch it any more: nothing to wait for.
         return over ? ncclSuccess : wait_in_stream(host, meeting, stream);
     }
@@ -164,8 +144,19 @@ static ncclResult_t identify_stream(struct tt_host *host, struct tt_arrival *arr
     unsigned long long before = host->stream_id;
     TRY_CUDA(cudaStreamGetId(arrival->stream, &host->stream_id));
     arrival->stream_id = host->stream_id;
-    arrival->same_stream = before != 0 && before == arrival->stream_id;
+    arrival->same_stream = before == arrival->stream_id && host->owed_count == 0;
+    atomic_store_explicit(&host->group->stream_id[host->index], host->stream_id,
+                          memory_order_relaxed);
     return ncclSuccess;
+}
+
+static uint64_t patience_for(const struct tt_host *host, const struct tt_arrival *arrival)
+{
+    if (arrival->stream == NULL || arrival->stream == cudaStreamLegacy ||
+        tt_group_shares_stream(host->group, host->index, arrival->stream_id)) {
+        return shared_patience_ns;
+    }
+    return host->patience_ns >= least_patience_ns ? host->patience_ns : 0;
 }
 
 static ncclResult_t meet(struct tt_host *host, const struct tt_rmsnorm *operation,
@@ -173,17 +164,46 @@ static ncclResult_t meet(struct tt_host *host, const struct tt_rmsnorm *operatio
 {
     struct tt_arrival arrival = {.operation = *operation, .stream = stream};
     struct tt_meeting *meeting = NULL;
-    bool last = false;
-    bool patient = operation->may_wait && host->patience_ns >= least_patience_ns;
+    bool last = false, owes = !operation->may_wait && host->owed_count < TT_MOST_OWED;
     TRY(identify_stream(host, &arrival));
-    TRY(tt_meeting_come(host->group, host->index, number, &arrival, patient, &meeting, &last));
-    if (operation->may_wait && meeting->arrival[host->index].is_behind) {
+    uint64_t patience_ns = owes || operation->may_wait ? patience_for(host, &arrival) : 0;
+    TRY(tt_meeting_come(host->group, host->index, number, &arrival, owes || patience_ns > 0,
+                        &meeting, &last));
+    if (meeting->arrival[host->index].is_behind) {
         if (last) {
             tt_meeting_launched(host->group, meeting, false);
         }
         return refuse_stream(host);
     }
-    return last ? come_last(host, meeting) : come_early(host, meeting, stream, patient);
+    if (last) {
+        return come_last(host, meeting);
+    }
+    if (owes) {
+        host->owed[host->owed_count++] = (struct tt_owed){meeting, stream, patience_ns};
+        return ncclSuccess;
+    }
+    return come_early(host, meeting, stream, patience_ns);
+}
+
+// The calls of a group have been made: now they may wait for those of other threads.
+ncclResult_t tt_fused_settle(struct tt_host *host)
+{
+    int count = host->owed_count, before = -1;
+    host->owed_count = 0;
+    if (count == 0) {
+        return ncclSuccess;
+    }
+    TRY_CUDA(cudaGetDevice(&before));
+    TRY_CUDA(cudaSetDevice(host->team.device));
+    ncclResult_t result = ncclSuccess;
+    for (int i = 0; i < count && result == ncclSuccess; i++) {
+        const struct tt_owed *owed = &host->owed[i];
+        result = come_early(host, owed->meeting, owed->stream, owed->patience_ns);
+    }
+    if (before != host->team.device) {
+        (void)cudaSetDevice(before);
+    }
+    return result == ncclSuccess ? result : tt_host_fail_again(host, result);
 }
 
 static ncclResult_t run_alone(struct tt_host *host, const struct tt_rmsnorm *operation,

@@ -47,6 +47,7 @@ static void free_group(struct tt_group *group)
         (void)cudaEventDestroy(group->fork);
     }
     (void)pthread_mutex_destroy(&group->mutex);
+    free((void *)group->stream_id);
     free(group->rank);
     free(group);
 }
@@ -55,15 +56,18 @@ static ncclResult_t make_group(const struct tt_team *team, struct tt_group **gro
 {
     struct tt_group *group = calloc(1, sizeof *group);
     int *rank = calloc((size_t)team->nranks, sizeof *rank);
-    if (group == NULL || rank == NULL) {
+    _Atomic unsigned long long *ids = calloc((size_t)team->nranks, sizeof *ids);
+    if (group == NULL || rank == NULL || ids == NULL) {
         free(group);
         free(rank);
+        free((void *)ids);
         return tt_fail(ncclSystemError, "rank %d: no memory for the ranks of GPU %d", team->rank,
                        team->device);
     }
     group->comm_hash = team->comm_hash;
     group->device = team->device;
     group->rank = rank;
+    group->stream_id = ids;
     (void)pthread_mutex_init(&group->mutex, NULL);
     for (int r = 0; r < team->nranks; r++) {
         if (is_member(team, r)) {
@@ -130,6 +134,17 @@ void tt_group_leave(struct tt_group *group)
     }
 }
 
+bool tt_group_shares_stream(const struct tt_group *group, int index, unsigned long long stream_id)
+{
+    for (int i = 0; i < group->size; i++) {
+        if (i != index &&
+            atomic_load_explicit(&group->stream_id[i], memory_order_relaxed) == stream_id) {
+            return true;
+        }
+    }
+    return false;
+}
+
 cudaStream_t tt_group_stream(struct tt_group *group, int number)
 {
     for (int i = 0; i <= number; i++) { // without gaps
@@ -172,7 +187,8 @@ static struct tt_meeting *find_meeting(struct tt_group *group, uint64_t number)
     return meeting;
 }
 
-ncclResult_t tt_meeting_record(struct tt_arrival *mine, cudaStream_t stream)
+// The event of one's own arrival, behind what the stream has.
+static ncclResult_t record_before(struct tt_arrival *mine, cudaStream_t stream)
 {
     if (mine->before == NULL) {
         TRY(tt_cuda((int)cudaEventCreateWithFlags(&mine->before, cudaEventDisableTiming),
@@ -207,7 +223,7 @@ ncclResult_t tt_meeting_come(struct tt_group *group, int index, uint64_t number,
     }
     struct tt_arrival *mine = &meeting->arrival[index];
     if (!is_last) { // who launches does so on its stream
-        TRY(tt_meeting_record(mine, arrival->stream));
+        TRY(record_before(mine, arrival->stream));
     }
 
     (void)pthread_mutex_lock(&group->mutex);

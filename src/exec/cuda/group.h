@@ -19,7 +19,7 @@ struct tt_arrival {
     bool same_stream;   // as in this rank's call before
     cudaEvent_t before; // what the operation comes behind in the stream; made once
     bool waits;         // its stream waits for the group's word (tt_words.met)
-    bool is_behind;     // it came when such a wait was in its stream already
+    bool is_behind;     // such a wait was in its stream already: this call can never be reached
 };
 
 enum { TT_MEETING_OPEN, TT_MEETING_LAUNCHED, TT_MEETING_FAILED };
@@ -39,7 +39,8 @@ struct tt_group {
     int references;
     uint64_t comm_hash;
     int device, size;
-    int *rank; // [size] in the team, ascending
+    int *rank;                             // [size] in the team, ascending
+    _Atomic unsigned long long *stream_id; // [size] of each rank's last call; 0: it made none
 
     pthread_mutex_t mutex;           // guards the next four
     struct tt_meeting *open, *spare; // meetings that not all have left, and those to use again
@@ -64,13 +65,14 @@ void tt_group_leave(struct tt_group *group); // NULL: nothing
 ncclResult_t tt_meeting_come(struct tt_group *group, int index, uint64_t number,
                              const struct tt_arrival *arrival, bool patient,
                              struct tt_meeting **meeting_out, bool *last_out);
-// Records the event of one's own arrival, behind what the stream has.
-ncclResult_t tt_meeting_record(struct tt_arrival *mine, cudaStream_t stream);
 // False: all have come, and the launch is at hand. True: the stream of `index` is going to wait.
 bool tt_meeting_lose_patience(struct tt_group *group, struct tt_meeting *meeting, int index);
 void tt_meeting_launched(struct tt_group *group, struct tt_meeting *meeting, bool success);
 // The rank needs the meeting no more.
 void tt_meeting_leave(struct tt_group *group, struct tt_meeting *meeting);
+
+// Whether another rank's last call was on this stream too.
+bool tt_group_shares_stream(const struct tt_group *group, int index, unsigned long long stream_id);
 
 // Its own stream number `number`; NULL after tt_fail.
 cudaStream_t tt_group_stream(struct tt_group *group, int number);
