@@ -186,7 +186,8 @@ static ncclResult_t submit(const struct call *call)
     if (result != ncclSuccess) {
         (void)tt_group_latch(result);
     } else if (call->count > 0) { // else there is nothing to do, and nothing to wait for
-        result = tt_group_launch(comm, run_launch, &launch, sizeof launch);
+        result = tt_group_launch(comm, TT_GROUP_LAUNCH, call->stream, run_launch, &launch,
+                                 sizeof launch);
     }
     tt_comm_leave(comm);
     return result;

@@ -323,7 +323,7 @@ TT_EXPORT ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuf
     if (result != ncclSuccess) {
         (void)tt_group_latch(result);
     } else if (comm->host != NULL || tokens > 0) { // real GPUs compare nothing
-        result = tt_group_submit(comm, TT_GROUP_LAUNCH, run_launch, &launch, sizeof launch);
+        result = tt_group_launch(comm, TT_GROUP_LAUNCH, stream, run_launch, &launch, sizeof launch);
     }
     tt_comm_leave(comm);
     return result;

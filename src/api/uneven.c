@@ -297,7 +297,7 @@ static ncclResult_t submit_inside(const struct call *call)
     if (result != ncclSuccess) {
         (void)tt_group_latch(result);
     } else {
-        result = tt_group_launch(comm, run_launch, launch, bytes);
+        result = tt_group_launch(comm, TT_GROUP_LAUNCH, call->stream, run_launch, launch, bytes);
     }
     free(launch);
     return result;

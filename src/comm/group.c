@@ -14,6 +14,7 @@
 #include "comm/estimate.h"
 #include "comm/messages.h"
 #include "comm/stage.h"
+#include "comm/streams.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -96,9 +97,10 @@ static void count_kinds(const struct tt_jobs *jobs, int *blocking_out, int *nonb
     }
 }
 
-ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
-                             ncclResult_t (*run)(struct ncclComm *comm, void *argument),
-                             const void *argument, size_t bytes)
+// Adds a job to the thread's group, open or not.
+static ncclResult_t add_job(struct ncclComm *comm, enum tt_group_stage stage,
+                            ncclResult_t (*run)(struct ncclComm *comm, void *argument),
+                            const void *argument, size_t bytes, struct tt_job **job_out)
 {
     struct tt_job *job = calloc(1, sizeof *job + bytes);
     if (job == NULL) {
@@ -109,6 +111,7 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
         return tt_group_latch(ncclSystemError);
     }
     job->comm = comm;
+    job->rank = comm->rank;
     job->device = comm->cuda_device;
     job->is_blocking = comm->config.blocking != 0;
     job->call = tt_call_name();
@@ -121,6 +124,16 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
         open_group.last->next = job;
     }
     open_group.last = job;
+    *job_out = job;
+    return ncclSuccess;
+}
+
+ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
+                             ncclResult_t (*run)(struct ncclComm *comm, void *argument),
+                             const void *argument, size_t bytes)
+{
+    struct tt_job *job = NULL;
+    TRY(add_job(comm, stage, run, argument, bytes, &job));
     if (depth > 0) {
         return ncclSuccess;
     }
@@ -128,14 +141,17 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
     return tt_group_end();
 }
 
-ncclResult_t tt_group_launch(struct ncclComm *comm,
+ncclResult_t tt_group_launch(struct ncclComm *comm, enum tt_group_stage stage, cudaStream_t stream,
                              ncclResult_t (*run)(struct ncclComm *comm, void *argument),
                              void *argument, size_t bytes)
 {
-    if (depth > 0) {
-        return tt_group_submit(comm, TT_GROUP_LAUNCH, run, argument, bytes);
+    struct tt_job *job = NULL;
+    if (depth == 0) {
+        return tt_stage_run_here(comm, run, argument);
     }
-    return tt_stage_run_here(comm, run, argument);
+    TRY(add_job(comm, stage, run, argument, bytes, &job));
+    job->stream = stream;
+    return ncclSuccess;
 }
 
 bool tt_group_is_open(void)
@@ -192,6 +208,11 @@ ncclResult_t tt_group_end(void)
         return result;
     }
     TRY(close_group(&jobs, &nonblocking));
+    result = tt_streams_gather(&jobs);
+    if (result != ncclSuccess) {
+        drop_jobs(&jobs);
+        return result;
+    }
     return nonblocking > 0 ? start_in_background(&jobs) : run_jobs(&jobs);
 }
 

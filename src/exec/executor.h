@@ -128,14 +128,17 @@ struct tt_executor {
     ncclResult_t (*collective)(struct tt_host *host, const struct tt_op *op,
                                const struct tt_call_context *context, cudaStream_t stream);
     // Checked messages of one group, at least one: they go on side by side, those between the same
-    // two ranks in order. As many to the rank itself as from it, which fit together. All streams
-    // wait for all of them.
+    // two ranks in order. As many to the rank itself as from it, which fit together. They are put
+    // on the first one's stream; the others are for the flight recorder.
     ncclResult_t (*messages)(struct tt_host *host, const struct tt_message *messages, size_t count,
                              bool may_wait);
     // A checked one-sided operation, copied. A signal happens after what the rank put before; waits
     // use up the signals that they waited for.
     ncclResult_t (*one_sided)(struct tt_host *host, const struct tt_one_sided *call, bool may_wait,
                               cudaStream_t stream);
+    // The caller has made what comes next on `after` wait for what is on `before` now, streams of
+    // the rank's device: who waits for whom may be looked for later. NULL: never.
+    void (*joined)(struct tt_host *host, cudaStream_t before, cudaStream_t after);
     ncclResult_t (*all_reduce_rmsnorm)(const struct tt_rmsnorm *operation, cudaStream_t stream);
 };
 

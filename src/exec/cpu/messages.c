@@ -230,67 +230,6 @@ static enum tt_progress step(struct tt_task *task, unsigned part)
     return progress;
 }
 
-// ---- Streams ------------------------------------------------------------------------------------
-
-// All streams are captured, by the same graph, or none is.
-static ncclResult_t check_captures(const struct tt_host *host, const struct tt_message *messages,
-                                   size_t count, bool *is_captured)
-{
-    unsigned long long first = 0;
-    for (size_t i = 0; i < count; i++) {
-        enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-        unsigned long long id = 0;
-        if (i > 0 && messages[i].stream == messages[i - 1].stream) {
-            continue;
-        }
-        TRY(tt_cuda(
-            (int)cudaStreamGetCaptureInfo(messages[i].stream, &status, &id, NULL, NULL, NULL, NULL),
-            "cudaStreamGetCaptureInfo"));
-        id = status == cudaStreamCaptureStatusNone ? 0 : id;
-        first = i == 0 ? id : first;
-        if (id != first) {
-            return tt_fail(ncclInvalidUsage,
-                           "rank %d: streams %p and %p of one group: one is captured into a graph "
-                           "and the other is not, or into another",
-                           host->rank, (void *)messages[0].stream, (void *)messages[i].stream);
-        }
-    }
-    *is_captured = first != 0;
-    return ncclSuccess;
-}
-
-// The stream `after` waits for what is on `before` now.
-static ncclResult_t order(cudaStream_t before, cudaStream_t after)
-{
-    cudaEvent_t event = NULL;
-    TRY(tt_cuda((int)cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                "cudaEventCreateWithFlags"));
-    ncclResult_t result = tt_cuda((int)cudaEventRecord(event, before), "cudaEventRecord");
-    if (result == ncclSuccess) {
-        result = tt_cuda((int)cudaStreamWaitEvent(after, event, 0), "cudaStreamWaitEvent");
-    }
-    (void)cudaEventDestroy(event);
-    return result;
-}
-
-// Does so between the first message's stream and each other stream of the group.
-static ncclResult_t order_streams(const struct tt_message *messages, size_t count, bool is_end)
-{
-    cudaStream_t first = messages[0].stream;
-    ncclResult_t result = ncclSuccess;
-    for (size_t i = 1; i < count && result == ncclSuccess; i++) {
-        cudaStream_t this = messages[i].stream;
-        size_t same = 0;
-        while (messages[same].stream != this) {
-            same++;
-        }
-        if (same == i) {
-            result = order(is_end ? first : this, is_end ? this : first);
-        }
-    }
-    return result;
-}
-
 // ---- Launching ----------------------------------------------------------------------------------
 
 // The receive of a message to oneself that is the number of its send; `*at`: where to look on.
@@ -359,9 +298,11 @@ static void record_calls(struct tt_host *host, struct messages *all,
     }
 }
 
-static ncclResult_t launch(struct tt_host *host, const struct tt_message *messages, size_t count,
-                           bool may_wait, bool is_captured)
+ncclResult_t tt_messages_launch(struct tt_host *host, const struct tt_message *messages,
+                                size_t count, bool may_wait)
 {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    TRY(tt_cuda((int)cudaStreamIsCapturing(messages[0].stream, &status), "cudaStreamIsCapturing"));
     size_t bytes = sizeof(struct messages) + count * sizeof(struct tt_message_run);
     struct messages *all = calloc(1, bytes);
     uint32_t *last = calloc(2 * (size_t)host->nranks, sizeof *last);
@@ -371,7 +312,7 @@ static ncclResult_t launch(struct tt_host *host, const struct tt_message *messag
             ? tt_fail(ncclSystemError, "rank %d: no memory for %zu messages", host->rank, count)
             : fill(host, all, last, messages, count, &moved);
     if (result == ncclSuccess) {
-        if (!is_captured) {
+        if (status == cudaStreamCaptureStatusNone) {
             record_calls(host, all, messages, count);
         }
         all->task = (struct tt_task){.host = host,
@@ -384,14 +325,4 @@ static ncclResult_t launch(struct tt_host *host, const struct tt_message *messag
     free(last);
     free(all);
     return result;
-}
-
-ncclResult_t tt_messages_launch(struct tt_host *host, const struct tt_message *messages,
-                                size_t count, bool may_wait)
-{
-    bool is_captured = false;
-    TRY(check_captures(host, messages, count, &is_captured));
-    TRY(order_streams(messages, count, false));
-    TRY(launch(host, messages, count, may_wait, is_captured));
-    return order_streams(messages, count, true);
 }

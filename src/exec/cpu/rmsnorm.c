@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/split.h"
+#include "exec/cpu/circle.h"
 #include "exec/cpu/collective.h"
 #include "exec/cpu/messages.h"
 #include "exec/cpu/one_sided.h"
@@ -287,6 +288,7 @@ static const struct tt_executor cpu_executor = {
     .collective = tt_collective_launch,
     .messages = tt_messages_launch,
     .one_sided = tt_one_sided_launch,
+    .joined = tt_circle_joined,
     .all_reduce_rmsnorm = enqueue,
 };
 const struct tt_executor *const tt_executor = &cpu_executor;
