@@ -75,11 +75,12 @@ static void print_arguments(struct trace *trace, const struct tt_record_seen *se
     tt_op_describe(&seen->op, text, sizeof text);
     (void)fprintf(file, ",\"args\":{\"call\":");
     print_string(file, text);
-    (void)fprintf(file, ",\"sequence\":%llu,\"count\":%llu,\"bytes\":%llu",
-                  (unsigned long long)seen->sequence, (unsigned long long)seen->op.count,
-                  (unsigned long long)(seen->op.function == TT_WAIT_SIGNAL
-                                           ? 0 // it counts signals
-                                           : seen->op.count * tt_type_bytes(seen->op.type)));
+    (void)fprintf(file, ",\"sequence\":%llu", (unsigned long long)seen->sequence);
+    if (tt_op_has_count(&seen->op)) {
+        size_t each = seen->op.function == TT_WAIT_SIGNAL ? 0 // it counts signals
+                                                          : tt_type_bytes(seen->op.type);
+        (void)fprintf(file, ",\"count\":%zu,\"bytes\":%zu", seen->op.count, seen->op.count * each);
+    }
     (void)fprintf(file, ",\"stream\":\"%p\",\"called\":", (void *)seen->stream);
     print_time(file, ns_of(trace, seen->called));
     if (seen->op.function >= TT_COLLECTIVES && seen->op.root >= 0) { // -1: several ranks
@@ -103,7 +104,10 @@ static void print_operation(struct trace *trace, const struct tt_record_seen *se
     uint64_t start = ns_of(trace, seen->entered != 0 ? seen->entered : seen->called);
     uint64_t end = ns_of(trace, seen->ended != 0 ? seen->ended : trace->now);
     bool is_collective = seen->op.function < TT_COLLECTIVES;
-    begin_event(trace, 'X', tt_function_name(seen->op.function), start);
+    char function[32];
+    (void)snprintf(function, sizeof function, "%s%s", tt_function_name(seen->op.function),
+                   seen->op.is_uneven ? "V" : "");
+    begin_event(trace, 'X', function, start);
     print_duration(trace, start, end);
     (void)fprintf(trace->file, ",\"cat\":\"%s\"", is_collective ? "collective" : "pair");
     print_arguments(trace, seen);
