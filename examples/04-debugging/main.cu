@@ -156,6 +156,7 @@ static bool run_rank(const struct lesson_rank *self)
 int main(int argc, char **argv)
 {
     bool known = argc == 1;
+    bool asks = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
     for (int i = FAULT_NONE; i <= FAULT_OUTSIDE && argc == 3; i++) {
         if (strcmp(argv[1], "--fault") == 0 && strcmp(argv[2], fault_names[i]) == 0) {
             chosen_fault = (enum fault)i;
@@ -163,8 +164,11 @@ int main(int argc, char **argv)
         }
     }
     if (!known) {
+        if (!asks) {
+            printf("%s: what is that?\n", argv[argc - 1]);
+        }
         printf("usage: debugging [--fault none|race|deadlock|outside]\n");
-        return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 1;
+        return asks ? 0 : 1;
     }
     struct lesson_options defaults = {1, 1, threads, 0, LESSON_FLOAT, 1, ranks, 0};
     return lesson_run(1, argv,
