@@ -452,7 +452,8 @@ int perf_options_read(struct perf_options *options, int argc, char **argv)
             return -1;
         }
         if (*word == '\0' || *word == '-') {
-            (void)fputs("tutti-perf: the operation is missing; the first word may be", stderr);
+            (void)fprintf(stderr, "tutti-perf: %s%sthe operation is missing; the first word may be",
+                          word, *word == '\0' ? "" : ": ");
         } else {
             (void)fprintf(stderr, "tutti-perf: there is no operation \"%s\"; it may be", word);
         }

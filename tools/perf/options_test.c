@@ -118,6 +118,7 @@ static void options_short_and_long(void)
 static void bad_options_are_named(void)
 {
     bad("tutti-perf", "operation is missing", "all_to_all_v");
+    bad("tutti-perf --foo", "--foo: the operation is missing", "all_to_all_v");
     bad("tutti-perf allreduce", "\"allreduce\"", "all_reduce");
     bad("tutti-perf all_reduce -q", "-q", "--help");
     bad("tutti-perf all_reduce --sizes 3", "--sizes", "--help");
