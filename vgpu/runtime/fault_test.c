@@ -3,6 +3,8 @@
 #include "expect.h"
 #include "kernel_by_hand.h"
 
+#include "vgpu/native.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <spawn.h>
@@ -245,6 +247,84 @@ static void a_fault_carries_its_text(void)
           (const char *const[]){"address 17 of nobody", NULL});
 }
 
+// ---- Native code in the calling thread ----------------------------------------------------------
+
+static void add_one(void *argument)
+{
+    ++*(int *)argument;
+}
+
+static void store_nowhere(void *argument)
+{
+    add_one(argument);
+    *(volatile int *)nowhere = 1;
+    add_one(argument);
+}
+
+static void report(void *argument)
+{
+    add_one(argument);
+    vgpu_fault(cudaErrorMisalignedAddress, "address %d of %s", 17, "nobody");
+}
+
+// What was inside may go on after what failed inside it.
+static void survive(void *argument)
+{
+    EXPECT_EQ(vgpuRunNative("inner", report, argument, 0), cudaErrorMisalignedAddress);
+    add_one(argument);
+}
+
+// Runs code of which the first half works and the rest fails.
+static void fails_here(const char *name, void (*function)(void *), cudaError_t error,
+                       const char *part)
+{
+    volatile double kept = 1.5;
+    int calls = 0;
+    cudaStream_t stream = NULL;
+    EXPECT_CUDA(cudaSetDevice(1));
+    EXPECT_CUDA(cudaStreamCreate(&stream));
+    EXPECT_CUDA(cudaSetDevice(0));
+    begin_capture();
+    cudaError_t result = vgpuRunNative(name, function, &calls, stream);
+    const char *text = end_capture();
+    EXPECT_EQ(result, error);
+    EXPECT_EQ(calls, 1);
+    EXPECT(kept == 1.5);
+    EXPECT_EQ(count_lines(text), 1);
+    EXPECT_CONTAINS(text, "device 1: kernel ");
+    EXPECT_CONTAINS(text, name);
+    EXPECT_CONTAINS(text, "in the thread that called it");
+    EXPECT_CONTAINS(text, cudaGetErrorName(error));
+    EXPECT_CONTAINS(text, part);
+    EXPECT_CONTAINS(vgpuLastErrorText(), part);
+    (void)cudaGetLastError();
+    EXPECT_CUDA(cudaDeviceSynchronize()); // of device 0
+    EXPECT_EQ(cudaStreamSynchronize(stream), error);
+    EXPECT_EQ(vgpuStreamIsIdle(stream), 0);
+    (void)cudaSetDevice(1);
+    EXPECT_CUDA(cudaDeviceReset());
+    EXPECT_CUDA(cudaSetDevice(0));
+    (void)cudaGetLastError();
+}
+
+static void native_code_in_the_calling_thread(void)
+{
+    int calls = 0;
+    EXPECT_CUDA(vgpuRunNative("adds", add_one, &calls, 0));
+    EXPECT_EQ(calls, 1);
+    fails_here("reports", report, cudaErrorMisalignedAddress, "address 17 of nobody");
+    if (!SANITIZED) { // signals are theirs
+        fails_here("stores", store_nowhere, cudaErrorIllegalAddress, "(a store) to address 0x10");
+        fails_here("stores again", store_nowhere, cudaErrorIllegalAddress, "0x10");
+    }
+    begin_capture();
+    cudaError_t outer = vgpuRunNative("outer", survive, &calls, 0);
+    EXPECT_CONTAINS(end_capture(), "kernel inner");
+    EXPECT_CUDA(outer);
+    EXPECT_EQ(calls, 3);
+    EXPECT_CUDA(cudaDeviceReset());
+}
+
 // ---- Stacks -------------------------------------------------------------------------------------
 
 __attribute__((noinline)) static int descend(int depth)
@@ -477,6 +557,9 @@ static int be_process(const char *what)
     if (strcmp(what, "crashes-handled") == 0) {
         (void)signal(SIGSEGV, handle_as_before);
     }
+    if (strcmp(what, "crashes-after-native") == 0) {
+        (void)vgpuRunNative("stores", store_nowhere, &none, 0);
+    }
     (void)LAUNCH(counts, 1, 1, 0, &never);
     (void)cudaDeviceSynchronize();
     *(volatile int *)nowhere = 1; // on the host: not a kernel's fault
@@ -525,6 +608,9 @@ static void host_crashes_stay_what_they_are(void)
     int status = run_process("crashes", 3000);
     EXPECT(WIFSIGNALED(status));
     EXPECT_EQ(WTERMSIG(status), SIGSEGV);
+    status = run_process("crashes-after-native", 3000);
+    EXPECT(WIFSIGNALED(status));
+    EXPECT_EQ(WTERMSIG(status), SIGSEGV);
     status = run_process("crashes-handled", 3000);
     EXPECT(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 9);
@@ -542,6 +628,7 @@ int main(void)
     RUN(a_trap_fails_the_kernel);
     RUN(an_assertion_fails_the_kernel);
     RUN(a_fault_carries_its_text);
+    RUN(native_code_in_the_calling_thread);
     RUN(a_deep_stack_is_named_and_may_be_raised);
     RUN(different_barriers_are_named);
     RUN(a_warp_and_a_barrier_are_named);

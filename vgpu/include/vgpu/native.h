@@ -24,6 +24,14 @@ cudaError_t vgpuLaunchNative(const char *name,
                              const void *argument, size_t argument_bytes, unsigned block_count,
                              cudaStream_t stream);
 
+// Calls function(argument) in the calling thread, instead of launching it on `stream` where that is
+// idle and the work shorter than a launch. What a fault does there is what it does in a native
+// block: it is said with `name`, and becomes the error of the stream's device and the result.
+// `function` is then left where it was: nothing that it holds is released. cudaSuccess: it has
+// returned. Since 0.2.
+cudaError_t vgpuRunNative(const char *name, void (*function)(void *argument), void *argument,
+                          cudaStream_t stream);
+
 // 1 where work that is given to the stream now would begin at once: it is not being captured, and
 // nothing that CUDA's rules put before the work is still to be done. 0 also for what is no stream.
 // What another thread does meanwhile is not known. Since 0.2.
