@@ -115,9 +115,17 @@ static void run_block(void *argument, unsigned block, unsigned block_count)
     }
 }
 
-// Steps work of one part for a while, which has its turn; false: it is not over, blocks must go on.
-static bool run_here(struct tt_task *task)
+// Work of one part that has its turn, stepped by the thread that calls.
+struct stay {
+    struct tt_task *task;
+    bool is_over; // else blocks must go on
+};
+
+// Steps it for a while.
+static void run_here(void *argument)
 {
+    struct stay *stay = argument;
+    struct tt_task *task = stay->task;
     bool crowded = task->host->nranks > vgpuWorkerCount();
     unsigned yield = crowded ? LOOKS_PER_YIELD_CROWDED : LOOKS_PER_YIELD;
     uint64_t end_ns = 0;
@@ -134,7 +142,7 @@ static bool run_here(struct tt_task *task)
             end_ns =
                 now_ns + (crowded ? stay_crowded_ns : stay_ns) + task->short_bytes / BYTES_PER_NS;
         } else if (now_ns > end_ns) {
-            return false;
+            return;
         }
     }
     if (progress == TT_FAILED) {
@@ -142,7 +150,7 @@ static bool run_here(struct tt_task *task)
     } else {
         tt_record_ended(task->line);
     }
-    return true;
+    stay->is_over = true;
 }
 
 // ---- Graphs -------------------------------------------------------------------------------------
@@ -229,12 +237,19 @@ ncclResult_t tt_task_launch(struct tt_task *task, size_t bytes, cudaStream_t str
     if (may_run_here(task, stream) && tt_host_take(host)) {
         tt_buffers_begin(host->buffers);
         host->line = task->line = record_call(task, &host->record->calls, stream);
-        if (run_here(task)) {
+        struct stay stay = {.task = task};
+        cudaError_t error = vgpuRunNative(task->name, run_here, &stay, stream);
+        if (stay.is_over) {
             tt_host_give(host);
             return ncclSuccess;
         }
         task->turn = tt_host_keep(host);
         tt_circle_queued(host, task->turn, stream, true);
+        if (error != cudaSuccess) {
+            // The device has failed in the midst of it, and whoever watches it will tell. As with
+            // blocks that fail the work keeps its turn: nothing of this rank begins any more.
+            return ncclSuccess;
+        }
         atomic_store_explicit(&task->parts_left, 1, memory_order_relaxed);
         atomic_store_explicit(&task->state, BEGUN, memory_order_relaxed);
         return hand_over(task, bytes, stream);
