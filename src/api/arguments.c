@@ -7,6 +7,7 @@
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
+#include <stdio.h>
 
 static ncclResult_t check_operator(const struct ncclComm *comm, const struct tt_arguments *a)
 {
@@ -68,21 +69,32 @@ ncclResult_t tt_check_arguments(const struct ncclComm *comm, const struct tt_arg
     }
     size_t times = (a->is_per_rank ? (size_t)comm->nranks : 1) * element, bytes;
     if (__builtin_mul_overflow(a->count, times, &bytes) || bytes > PTRDIFF_MAX) {
-        return tt_fail(
-            ncclInvalidArgument,
-            "%s: rank %d: count is %zu: its %zu bytes each are more than an address space holds",
-            a->call, comm->rank, a->count, times);
+        char ranks[32] = "";
+        if (a->is_per_rank) {
+            (void)snprintf(ranks, sizeof ranks, " for each of %d ranks", comm->nranks);
+        }
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: count is %zu: so many elements of %zu byte%s%s are more than "
+                       "an address space holds",
+                       a->call, comm->rank, a->count, element, element == 1 ? "" : "s", ranks);
     }
     return a->reduces && a->count > 0 ? check_reduction(comm, a) : ncclSuccess;
 }
 
 ncclResult_t tt_check_buffer(const struct ncclComm *comm, const char *call, const char *name,
-                             const void *buffer)
+                             const void *buffer, size_t bytes)
 {
-    return buffer != NULL ? ncclSuccess
-                          : tt_fail(ncclInvalidArgument,
-                                    "%s: rank %d: %s is NULL, must be a buffer on this rank", call,
-                                    comm->rank, name);
+    if (buffer == NULL) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: %s is NULL, must be a buffer on this rank", call, comm->rank,
+                       name);
+    }
+    return bytes <= UINTPTR_MAX - (uintptr_t)buffer
+               ? ncclSuccess
+               : tt_fail(ncclInvalidArgument,
+                         "%s: rank %d: %s is %p, from where on %zu bytes are more than there are "
+                         "addresses",
+                         call, comm->rank, name, buffer, bytes);
 }
 
 // A stream works on the device that it was made on.

@@ -95,11 +95,13 @@ static ncclResult_t make_op(const struct call *call, struct tt_op *op)
                          .type = call->type,
                          .root = call->root};
     tt_collective_set_operator(comm, call->op, op);
-    if (tt_op_send_bytes(op, comm->rank, comm->nranks) > 0) {
-        TRY(tt_check_buffer(comm, call->name, "sendbuff", call->sendbuff));
+    size_t send_bytes = tt_op_send_bytes(op, comm->rank, comm->nranks);
+    size_t recv_bytes = tt_op_recv_bytes(op, comm->rank, comm->nranks);
+    if (send_bytes > 0) {
+        TRY(tt_check_buffer(comm, call->name, "sendbuff", call->sendbuff, send_bytes));
     }
-    if (tt_op_recv_bytes(op, comm->rank, comm->nranks) > 0) {
-        TRY(tt_check_buffer(comm, call->name, "recvbuff", call->recvbuff));
+    if (recv_bytes > 0) {
+        TRY(tt_check_buffer(comm, call->name, "recvbuff", call->recvbuff, recv_bytes));
     }
     return ncclSuccess;
 }

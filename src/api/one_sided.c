@@ -99,7 +99,7 @@ static ncclResult_t check_wait(struct ncclComm *comm, int count, const ncclWaitS
         return tt_fail(ncclInvalidArgument, "%s: rank %d: nDesc is %d, must be at least 1", name,
                        comm->rank, count);
     }
-    TRY(tt_check_buffer(comm, name, "signalDescs", descs));
+    TRY(tt_check_buffer(comm, name, "signalDescs", descs, (size_t)count * sizeof *descs));
     for (int i = 0; i < count; i++) {
         TRY(check_descriptor(comm, &descs[i], i));
     }

@@ -12,6 +12,7 @@
 #include "tutti.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 // Counts and starts of one buffer as the caller gave them, with the names of the arguments.
@@ -165,17 +166,47 @@ static struct range span_of(const struct pieces *p, size_t element)
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-// What a rank that lists all counts says of its own part besides.
+// "sendcounts[2] is 5", or "sendcount is 5" of a buffer that is one piece.
+static void describe_own(const struct call *call, const struct list *list, const char *single,
+                         char *text, size_t bytes)
+{
+    int rank = call->comm->rank;
+    if (list->counts == NULL) {
+        (void)snprintf(text, bytes, "%s is %zu", single, call->count);
+    } else {
+        (void)snprintf(text, bytes, "%s[%d] is %zu", list->counts_name, rank, list->counts[rank]);
+    }
+}
+
+// What a rank that sends to itself says of that in two places.
 static ncclResult_t check_own_count(const struct call *call)
 {
     int rank = call->comm->rank;
-    if (call->function == TT_ALL_GATHER && call->count != call->recv.counts[rank]) {
-        return tt_fail(ncclInvalidArgument,
-                       "%s: rank %d: sendcount is %zu, but recvcounts[%d] is %zu: both are what "
-                       "this rank sends",
-                       call->name, rank, call->count, rank, call->recv.counts[rank]);
+    const size_t *sends = call->send.counts, *receives = call->recv.counts;
+    bool is_single = call->function == TT_GATHER || call->function == TT_SCATTER;
+    if (call->function == TT_REDUCE_SCATTER || (is_single && rank != call->root) ||
+        (sends == NULL ? call->count : sends[rank]) ==
+            (receives == NULL ? call->count : receives[rank])) {
+        return ncclSuccess;
     }
-    return ncclSuccess;
+    char sent[64], received[64];
+    describe_own(call, &call->send, "sendcount", sent, sizeof sent);
+    describe_own(call, &call->recv, "recvcount", received, sizeof received);
+    return tt_fail(ncclInvalidArgument, "%s: rank %d: %s, but %s: both are this rank's own part",
+                   call->name, rank, sent, received);
+}
+
+// A buffer that holds anything, up to the end of the last piece.
+static ncclResult_t check_buffer(const struct call *call, const struct pieces *p)
+{
+    size_t elements = 0;
+    for (int i = 0; i < p->pieces; i++) {
+        size_t end = p->count[i] > 0 ? p->first[i] + p->count[i] : 0;
+        elements = end > elements ? end : elements;
+    }
+    return elements == 0 ? ncclSuccess
+                         : tt_check_buffer(call->comm, call->name, p->name, p->base,
+                                           elements * tt_type_bytes(call->type));
 }
 
 static ncclResult_t check_buffers(const struct call *call, const struct launch *launch)
@@ -196,12 +227,8 @@ static ncclResult_t check_buffers(const struct call *call, const struct launch *
         recv =
             (struct pieces){"recvbuff", op->recv, op->uneven.recv_count, op->uneven.recv_first, n};
     }
-    if (send_bytes > 0) {
-        TRY(tt_check_buffer(comm, call->name, "sendbuff", op->send));
-    }
-    if (recv_bytes > 0) {
-        TRY(tt_check_buffer(comm, call->name, "recvbuff", op->recv));
-    }
+    TRY(check_buffer(call, &send));
+    TRY(check_buffer(call, &recv));
     TRY(check_written(call, &recv));
     bool may_clash = overlap(span_of(&send, element), span_of(&recv, element));
     return may_clash ? check_apart(call, &send, &recv) : ncclSuccess;
