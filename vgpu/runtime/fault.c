@@ -290,6 +290,7 @@ struct guard {
     struct vgpu_fault_record fault;
 };
 
+static atomic_bool is_prepared; // by vgpu_fault_prepare_process; only saves calls of it
 static __thread struct guard *guard __attribute__((tls_model("initial-exec"))); // NULL: none
 
 // The function was left.
@@ -314,7 +315,9 @@ cudaError_t vgpuRunNative(const char *name, void (*function)(void *argument), vo
                           cudaStream_t stream)
 {
     struct guard mine;
-    vgpu_fault_prepare_process();
+    if (__builtin_expect(!atomic_load_explicit(&is_prepared, memory_order_relaxed), 0)) {
+        vgpu_fault_prepare_process();
+    }
     mine.fault.kind = VGPU_FAULT_NONE;
     mine.outer = guard;
     guard = &mine;
@@ -488,6 +491,7 @@ static void prepare_process(void)
 void vgpu_fault_prepare_process(void)
 {
     pthread_once(&prepare_once, prepare_process);
+    atomic_store_explicit(&is_prepared, true, memory_order_relaxed);
 }
 
 void vgpu_fault_prepare_worker(void)
