@@ -5,72 +5,12 @@
 
 #include "base/log.h"
 #include "base/wait.h"
-#include "expect.h"
+#include "exec/cpu/test_team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { MOST = 5 };
-
-struct team {
-    int ranks;
-    struct tt_host *host[MOST];
-    _Atomic int errors[MOST];
-    _Atomic uint32_t abort_flag;
-    _Atomic unsigned char left[MOST];
-    char told[MOST][512];
-};
-
-static struct team *failing; // of `told`
-
-static void tell(void *owner, ncclResult_t result, const char *text)
-{
-    int rank = *(int *)owner, none = ncclSuccess;
-    (void)snprintf(failing->told[rank], sizeof failing->told[rank], "%s", text);
-    (void)atomic_compare_exchange_strong(&failing->errors[rank], &none, (int)result);
-}
-
-// apart: each rank with a mapping of its own, as other processes have.
-static void make_team(struct team *team, int ranks, bool apart, uint64_t limit_ns)
-{
-    static int numbers[MOST] = {0, 1, 2, 3, 4};
-    static const int one[MOST];
-    int descriptor = -1;
-    struct tt_arena *arena = NULL;
-    memset(team, 0, sizeof *team);
-    failing = team;
-    team->ranks = ranks;
-    EXPECT_OK(tt_arena_create(ranks, &descriptor));
-    for (int rank = 0; rank < ranks; rank++) {
-        if (rank == 0 || apart) {
-            tt_arena_release(arena);
-            EXPECT_OK(tt_arena_map(dup(descriptor), ranks, &arena));
-        }
-        struct tt_team mine = {.rank = rank,
-                               .nranks = ranks,
-                               .process = apart ? numbers : one,
-                               .abort_flag = &team->abort_flag,
-                               .async_error = &team->errors[rank],
-                               .comm_name = "test",
-                               .has_left = team->left,
-                               .arena = arena,
-                               .fail = tell,
-                               .owner = &numbers[rank],
-                               .limit_ns = limit_ns};
-        EXPECT_OK(tt_host_join(&mine, &team->host[rank]));
-    }
-    tt_arena_release(arena);
-    close(descriptor);
-}
-
-static void free_team(struct team *team)
-{
-    for (int rank = 0; rank < team->ranks; rank++) {
-        tt_host_part(team->host[rank]);
-    }
-}
 
 static struct tt_record_line *some_line(void)
 {
@@ -92,7 +32,7 @@ static void entering(void)
 {
     for (int apart = 0; apart < 2; apart++) {
         struct team team;
-        make_team(&team, 3, apart != 0, 0);
+        make_team(&team, 3, apart != 0, 0, 0);
         for (size_t round = 1; round < 1000; round++) {
             for (int rank = 0; rank < 3; rank++) {
                 enter(team.host[rank], round);
@@ -117,7 +57,7 @@ static void entering(void)
 static void numbers_wrap(void)
 {
     struct team team;
-    make_team(&team, 2, false, 0);
+    make_team(&team, 2, false, 0, 0);
     team.host[0]->sequence = team.host[1]->sequence = (1 << 24) - 3;
     for (size_t round = 1; round < 8; round++) {
         enter(team.host[0], round);
@@ -132,7 +72,7 @@ static void numbers_wrap(void)
 static void disagreement(void)
 {
     struct team team;
-    make_team(&team, 3, true, 0);
+    make_team(&team, 3, true, 0, 0);
     enter(team.host[0], 4);
     enter(team.host[1], 5);
     EXPECT_EQ(tt_host_meet(team.host[0]), TT_WAITING); // somebody is missing: nobody may judge
@@ -153,7 +93,7 @@ static void disagreement(void)
 static void turns(void)
 {
     struct team team;
-    make_team(&team, 1, false, 0);
+    make_team(&team, 1, false, 0, 0);
     struct tt_host *host = team.host[0];
     EXPECT(tt_host_is_idle(host));
     uint64_t first = tt_host_call(host), second = tt_host_call(host);
@@ -188,7 +128,7 @@ static void turns(void)
 static void signals(void)
 {
     struct team team;
-    make_team(&team, 3, true, 0);
+    make_team(&team, 3, true, 0, 0);
     for (int round = 0; round < 3; round++) {
         for (int rank = 0; rank < 3; rank++) {
             enter(team.host[rank], 1);
@@ -210,7 +150,7 @@ static void signals(void)
 static void failures(void)
 {
     struct team team;
-    make_team(&team, 3, true, 0);
+    make_team(&team, 3, true, 0, 0);
     enter(team.host[0], 1);
     EXPECT_EQ(tt_host_meet(team.host[0]), TT_WAITING);
     EXPECT_EQ(tt_host_fail(team.host[1], ncclSystemError, "rank 1: %s", "its memory is gone"),
@@ -227,14 +167,14 @@ static void failures(void)
 static void waits_end(void)
 {
     struct team team;
-    make_team(&team, 2, false, 0);
+    make_team(&team, 2, false, 0, 0);
     enter(team.host[0], 1);
     atomic_store(&team.left[1], 1);
     EXPECT_EQ(tt_host_meet(team.host[0]), TT_FAILED);
     EXPECT_CONTAINS(team.told[0], "rank 1 has destroyed the communicator and will never enter it");
     free_team(&team);
 
-    make_team(&team, 2, false, 20000000); // 20 ms
+    make_team(&team, 2, false, 20000000, 0); // 20 ms
     enter(team.host[0], 1);
     uint64_t start_ns = tt_now_ns();
     while (tt_host_meet(team.host[0]) == TT_WAITING && tt_now_ns() - start_ns < 5000000000) {
@@ -244,7 +184,7 @@ static void waits_end(void)
     EXPECT_CONTAINS(team.told[0], "rank 1 (it has entered none yet)");
     free_team(&team);
 
-    make_team(&team, 2, false, 0);
+    make_team(&team, 2, false, 0, 0);
     enter(team.host[0], 1);
     EXPECT_EQ(tt_host_meet(team.host[0]), TT_WAITING);
     atomic_store(&team.abort_flag, 1);
