@@ -169,29 +169,39 @@ static bool can_access(const struct ncclComm *comm, const unsigned char *uuid)
     return true;
 }
 
+// The ranks on rank r's GPU, as text: how many; 0 where one of them comes before r.
+static int list_sharers(const struct ncclComm *comm, int r, char *text, size_t bytes)
+{
+    size_t used = 0;
+    int count = 0;
+    for (int q = 0; q < comm->nranks; q++) {
+        if (!tt_peer_same_device(&comm->peers[r], &comm->peers[q])) {
+            continue;
+        }
+        if (q < r) {
+            return 0;
+        }
+        if (used + 24 < bytes) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%d", count > 0 ? ", " : "", q);
+        }
+        count++;
+    }
+    if (used + 24 >= bytes) {
+        (void)snprintf(text + used, bytes - used, ", ...");
+    }
+    return count;
+}
+
 // Rank 0 says which ranks share a GPU, one line for each such GPU.
 static void tell_shared_devices(const struct ncclComm *comm)
 {
     for (int r = 0; r < comm->nranks && comm->rank == 0; r++) {
-        char ranks[256] = "";
-        size_t used = 0;
-        int count = 0;
-        bool told = false; // with a rank before
-        for (int q = 0; q < comm->nranks && !told; q++) {
-            if (tt_peer_same_device(&comm->peers[r], &comm->peers[q])) {
-                told = q < r;
-                if (used + 24 < sizeof ranks) {
-                    used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d",
-                                             count > 0 ? ", " : "", q);
-                }
-                count++;
-            }
-        }
-        if (!told && count > 1) {
-            char uuid[33];
+        char ranks[256] = "", uuid[33];
+        int count = list_sharers(comm, r, ranks, sizeof ranks);
+        if (count > 1) {
             (void)sodium_bin2hex(uuid, sizeof uuid, comm->peers[r].gpu_uuid, 16);
-            tt_log(TT_LOG_INFO, TT_LOG_INIT, "%s: %d ranks share the GPU with UUID %s: %s%s",
-                   comm->name, count, uuid, ranks, used + 24 < sizeof ranks ? "" : ", ...");
+            tt_log(TT_LOG_INFO, TT_LOG_INIT, "%s: %d ranks share the GPU with UUID %s: %s",
+                   comm->name, count, uuid, ranks);
         }
     }
 }
