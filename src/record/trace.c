@@ -116,8 +116,10 @@ static void print_operation(struct trace *trace, const struct tt_record_seen *se
         (seen->last >= 0 || seen->ready == 0)) {
         char name[48] = "wait";
         uint64_t ready = seen->ready != 0 ? ns_of(trace, seen->ready) : end;
-        if (seen->last >= 0) {
-            (void)snprintf(name, sizeof name, "wait for rank %d", seen->last);
+        // What never ended does not know for whom, but between two ranks there is one.
+        int of = seen->last >= 0 || is_collective ? seen->last : seen->op.root;
+        if (of >= 0) {
+            (void)snprintf(name, sizeof name, "wait for rank %d", of);
         }
         begin_event(trace, 'X', name, start);
         print_duration(trace, start, ready < end ? ready : end);

@@ -197,15 +197,18 @@ static void dump_contains(const struct member *m, const char *const *texts)
 }
 
 // Rank r gives r + 1 numbers to all, and to rank 0; rank 1 waits for a put and a signal of rank 0,
-// which comes 50 ms late.
+// which comes 50 ms late; rank 2 for a message that comes when it has looked.
 static void many_forms(int rank, int size)
 {
     static const char *const texts[RANKS][6] = {
-        {"ended  #1 AllGatherV(int32), ", "ended  #2 GatherV(count 1, int32, root 0), ",
+        {"is in no operation", "ended  #1 AllGatherV(int32), ",
+         "ended  #2 GatherV(count 1, int32, root 0), ",
          "ended  #1 PutSignal(count 5, int32, to rank 1), ", "ended  #2 Signal(to rank 1), "},
         {"ended  #2 GatherV(count 2, int32, root 0), ",
          "ended  #1 WaitSignal(2 signals, from rank 0), ", ", for rank 0 last\n"},
-        {"is in no operation", "ended  #2 GatherV(count 3, int32, root 0), "}};
+        {"is in #1 Recv(count 5, int32, from rank 0) for ",
+         "; waits for:\n    rank 0: in collectives its last one was GatherV(",
+         "ended  #2 GatherV(count 3, int32, root 0), "}};
     struct member m;
     size_t counts[RANKS] = {1, 2, 3};
     ncclWaitSignalDesc_t wait = {.opCnt = 2, .peer = 0};
@@ -225,10 +228,18 @@ static void many_forms(int rank, int size)
         EXPECT_OK(ncclSignal(1, 0, 0, 0, m.comm, m.stream));
     } else if (rank == 1) {
         EXPECT_OK(ncclWaitSignal(1, &wait, m.comm, m.stream));
+    } else {
+        EXPECT_OK(ncclRecv(recv, 5, ncclInt, 0, m.comm, m.stream));
     }
-    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    if (rank != 2) {
+        EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    }
     dump_contains(&m, texts[rank]);
     ranks_barrier();
+    if (rank == 0) {
+        EXPECT_OK(ncclSend(m.memory, 5, ncclInt, 2, m.comm, m.stream));
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
     member_leave(&m);
 }
 

@@ -34,22 +34,36 @@ enum { PLAN_BYTES = 4 << 20 };
 
 // ---- Life ---------------------------------------------------------------------------------------
 
-static bool has_entered(const void *team, int rank, uint64_t sequence)
+static bool waits_for(const void *team, int rank, const struct tt_op *op, uint64_t sequence)
 {
     const struct tt_host *host = team;
-    return atomic_load_explicit(&tt_arena_own(host->arena, rank)->entered, memory_order_acquire) >=
+    if (op->function == TT_WAIT_SIGNAL) {
+        return tt_signal_is_owed(host, host->rank, rank);
+    }
+    if (rank == host->rank || op->function == TT_PUT_SIGNAL || op->function == TT_SIGNAL) {
+        return false;
+    }
+    if (op->function >= TT_COLLECTIVES) {
+        return rank == op->root && tt_message_is_alone(host, op, sequence);
+    }
+    return atomic_load_explicit(&tt_arena_own(host->arena, rank)->entered, memory_order_acquire) <
            sequence;
 }
 
-static void describe_last(const void *team, int rank, char *text, size_t bytes)
+static void describe_last(const void *team, int rank, const struct tt_op *op, char *text,
+                          size_t bytes)
 {
-    tt_host_describe_last(team, rank, text, bytes);
-}
-
-static bool owes_signal(const void *team, int rank)
-{
-    const struct tt_host *host = team;
-    return tt_signal_is_owed(host, host->rank, rank);
+    static const char in_collectives[] = "in collectives ";
+    size_t used = 0;
+    if (op->function == TT_WAIT_SIGNAL) {
+        tt_signal_describe(team, rank, text, bytes);
+        return;
+    }
+    if (op->function >= TT_COLLECTIVES) {
+        used = sizeof in_collectives - 1;
+        (void)snprintf(text, bytes, "%s", in_collectives);
+    }
+    tt_host_describe_last(team, rank, text + used, bytes - used);
 }
 
 static ncclResult_t open_record(struct tt_host *host)
@@ -60,7 +74,7 @@ static ncclResult_t open_record(struct tt_host *host)
                                     .rank = host->rank,
                                     .nranks = host->nranks,
                                     .device = team->device,
-                                    .team = {host, has_entered, describe_last, owes_signal}};
+                                    .team = {host, waits_for, describe_last}};
     return tt_record_open(&owner, &host->record);
 }
 

@@ -132,7 +132,7 @@ static const struct tt_message_run *late_one(const struct tt_host *host, const s
     for (size_t i = 0; i < all->count; i++) {
         const struct tt_message_run *message = &all->message[i];
         bool goes_on = is_running(message) && !is_own(host, message);
-        if (goes_on && tt_message_is_alone(host, message)) {
+        if (goes_on && tt_message_is_alone(host, &message->op, message->number)) {
             return message;
         }
         if (goes_on || (late == NULL && message->phase != TT_MESSAGE_OVER)) {
@@ -149,7 +149,7 @@ static bool have_left(struct tt_host *host, const struct messages *all)
         const struct tt_message_run *message = &all->message[i];
         int peer = message->op.root;
         if (!is_running(message) || is_own(host, message) || !tt_host_has_left(host, peer) ||
-            !tt_message_is_alone(host, message)) {
+            !tt_message_is_alone(host, &message->op, message->number)) {
             continue;
         }
         char call[120];

@@ -137,19 +137,15 @@ static int list_late(const struct tt_host *host, const struct wait *wait, char *
     text[0] = 0;
     for (size_t i = wait->met; i < wait->count; i++) {
         const struct waited *waited = &wait->of[i];
-        uint64_t given = tt_signal_given(host, waited->peer);
-        uint64_t before = waited->until - waited->signals;
-        if (given >= waited->until) {
+        if (is_there(host, waited)) {
             continue;
         }
         count++;
         if (used + LISTED_BYTES + 24 < bytes) {
-            char last[LISTED_BYTES - 60];
-            tt_host_describe_last(host, waited->peer, last, sizeof last);
-            used += (size_t)snprintf(text + used, bytes - used,
-                                     "%srank %d (%" PRIu64 " of %" PRIu64 "; in collectives %s)",
-                                     used > 0 ? ", " : "", waited->peer,
-                                     given > before ? given - before : 0, waited->signals, last);
+            char last[LISTED_BYTES];
+            tt_signal_describe(host, waited->peer, last, sizeof last);
+            used += (size_t)snprintf(text + used, bytes - used, "%srank %d (%s)",
+                                     used > 0 ? ", " : "", waited->peer, last);
             told++;
         }
     }

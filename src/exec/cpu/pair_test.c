@@ -47,7 +47,7 @@ static bool pass(struct team *team, size_t count, bool receiver_first)
         tt_message_begin(team->host[rank], &run[rank]);
         if (receiver_first && i == 0) {
             EXPECT_EQ(tt_message_step(team->host[1], &run[1]), TT_WAITING);
-            EXPECT(tt_message_is_alone(team->host[1], &run[1]));
+            EXPECT(tt_message_is_alone(team->host[1], &run[1].op, run[1].number));
         }
     }
     for (int look = 0; look < 100000; look++) {
