@@ -2,6 +2,7 @@
 #include "api/arguments.h"
 
 #include "base/log.h"
+#include "base/stream.h"
 #include "comm/comm.h"
 #include "comm/operators.h"
 
@@ -106,13 +107,7 @@ ncclResult_t tt_check_stream(struct ncclComm *comm, const char *call, cudaStream
     bool is_default = stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
     int device = comm->cuda_device;
     cudaError_t error = is_default ? cudaSuccess : cudaStreamGetDevice(stream, &device);
-    if (error == cudaErrorInvalidResourceHandle) {
-        (void)cudaGetLastError();
-        return tt_fail(ncclInvalidArgument,
-                       "rank %d: %s: stream %p is no stream of this process, or was destroyed",
-                       comm->rank, call, (void *)stream);
-    }
-    TRY(tt_cuda((int)error, "cudaStreamGetDevice"));
+    TRY(tt_stream_error(comm->rank, stream, (int)error, "cudaStreamGetDevice"));
     if (device != comm->cuda_device) {
         return tt_fail(ncclInvalidArgument,
                        "rank %d: %s: stream %p is of device %d, but the communicator's device is "

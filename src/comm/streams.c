@@ -6,6 +6,7 @@
 #include "comm/streams.h"
 
 #include "base/log.h"
+#include "base/stream.h"
 #include "comm/comm.h"
 #include "comm/stage.h"
 #include "exec/executor.h"
@@ -58,23 +59,12 @@ static ncclResult_t run_join(struct ncclComm *comm, void *argument)
 
 // ---- Capturing ----------------------------------------------------------------------------------
 
-// The graph that captures a stream; 0: none.
-static ncclResult_t captured_by(cudaStream_t stream, unsigned long long *id_out)
-{
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    unsigned long long id = 0;
-    TRY(tt_cuda((int)cudaStreamGetCaptureInfo(stream, &status, &id, NULL, NULL, NULL, NULL),
-                "cudaStreamGetCaptureInfo"));
-    *id_out = status == cudaStreamCaptureStatusNone ? 0 : id;
-    return ncclSuccess;
-}
-
 static ncclResult_t compare_captures(int rank, const struct streams *streams)
 {
     unsigned long long first = 0, id = 0;
-    TRY(captured_by(streams->stream[0], &first));
+    TRY(tt_stream_capture(rank, streams->stream[0], &first));
     for (size_t i = 1; i < streams->count; i++) {
-        TRY(captured_by(streams->stream[i], &id));
+        TRY(tt_stream_capture(rank, streams->stream[i], &id));
         if (id != first) {
             return tt_fail(ncclInvalidUsage,
                            "rank %d: streams %p and %p of one group: one is captured into a graph "

@@ -4,6 +4,7 @@
 #include "exec/cpu/messages.h"
 
 #include "base/log.h"
+#include "base/stream.h"
 #include "exec/cpu/behind.h"
 #include "exec/cpu/pair.h"
 #include "exec/cpu/task.h"
@@ -301,8 +302,8 @@ static void record_calls(struct tt_host *host, struct messages *all,
 ncclResult_t tt_messages_launch(struct tt_host *host, const struct tt_message *messages,
                                 size_t count, bool may_wait)
 {
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    TRY(tt_cuda((int)cudaStreamIsCapturing(messages[0].stream, &status), "cudaStreamIsCapturing"));
+    unsigned long long capture = 0;
+    TRY(tt_stream_capture(host->rank, messages[0].stream, &capture));
     size_t bytes = sizeof(struct messages) + count * sizeof(struct tt_message_run);
     struct messages *all = calloc(1, bytes);
     uint32_t *last = calloc(2 * (size_t)host->nranks, sizeof *last);
@@ -312,7 +313,7 @@ ncclResult_t tt_messages_launch(struct tt_host *host, const struct tt_message *m
             ? tt_fail(ncclSystemError, "rank %d: no memory for %zu messages", host->rank, count)
             : fill(host, all, last, messages, count, &moved);
     if (result == ncclSuccess) {
-        if (status == cudaStreamCaptureStatusNone) {
+        if (capture == 0) {
             record_calls(host, all, messages, count);
         }
         all->task = (struct tt_task){.host = host,

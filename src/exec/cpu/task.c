@@ -3,6 +3,7 @@
 #include "exec/cpu/task.h"
 
 #include "base/log.h"
+#include "base/stream.h"
 #include "base/wait.h"
 #include "exec/cpu/buffers.h"
 #include "exec/cpu/circle.h"
@@ -254,9 +255,9 @@ ncclResult_t tt_task_launch(struct tt_task *task, size_t bytes, cudaStream_t str
         atomic_store_explicit(&task->state, BEGUN, memory_order_relaxed);
         return hand_over(task, bytes, stream);
     }
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    TRY(tt_cuda((int)cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing"));
-    if (status != cudaStreamCaptureStatusNone) {
+    unsigned long long capture_id = 0;
+    TRY(tt_stream_capture(host->rank, stream, &capture_id));
+    if (capture_id != 0) {
         return capture(task, bytes, stream);
     }
     task->turn = tt_host_call(host);
