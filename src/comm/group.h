@@ -46,11 +46,12 @@ bool tt_group_may_wait(void);
 // Latches an error of a call made inside a group (the group then does nothing); returns it.
 ncclResult_t tt_group_latch(ncclResult_t result);
 
-// ncclGroupStart and ncclGroupEnd.
+// ncclGroupStart and ncclGroupEnd. call: the public function, for messages.
 void tt_group_start(void);
-ncclResult_t tt_group_end(void);
-// The same, but the outermost end estimates its launches and drops them. *us_out: microseconds;
-// untouched by an inner end and where it fails.
+ncclResult_t tt_group_end(const char *call);
+// The same, but the outermost end estimates the launches, and drops everything: nothing is made or
+// registered, nobody is waited for or told. Pointers to communicators become NULL. *us_out:
+// microseconds; untouched by an inner end and where it fails.
 ncclResult_t tt_group_simulate_end(float *us_out);
 
 #endif

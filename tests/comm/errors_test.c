@@ -199,7 +199,8 @@ static void collectives(void)
           "receive");
     // Right arguments: this version has no more to offer.
     FAILS(ncclCommSplit(c, 0, 0, &c, NULL), ncclInvalidUsage, "not implemented yet: ncclCommSplit");
-    FAILS(ncclGroupSimulateEnd(NULL), ncclInvalidUsage, "there was no ncclGroupStart");
+    FAILS(ncclGroupSimulateEnd(NULL), ncclInvalidUsage,
+          "ncclGroupSimulateEnd: there was no ncclGroupStart");
     EXPECT_OK(ncclCommDestroy(c));
 }
 
