@@ -93,6 +93,7 @@ static void sort_ready(struct work *work, struct vgpu_operation *operation)
 static void end_operation(struct work *work, struct vgpu_operation *operation)
 {
     operation->done_ns = vgpu_now_ns();
+    operation->error = (cudaError_t)atomic_load(&operation->device->sticky_error);
     atomic_store(&operation->done, 1);
     for (unsigned i = 0; i < operation->successor_count; i++) {
         struct vgpu_operation *later = operation->successors[i];
@@ -118,6 +119,9 @@ static void settle(struct work *work)
     while (work->ended) {
         struct vgpu_operation *operation = work->ended;
         work->ended = operation->next;
+        if (operation->ended) {
+            operation->ended(operation);
+        }
         if (atomic_load(&operation->sleepers) > 0) {
             vgpu_futex_wake(&operation->done, INT_MAX);
         }
