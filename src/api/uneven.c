@@ -38,9 +38,7 @@ struct call {
 // What the group keeps until its end. Arrays of the operation: `counts`, [nranks] each: send
 // counts, send starts, receive counts, receive starts; those of a buffer that is one piece unused.
 struct launch {
-    struct tt_op op;
-    struct tt_call_context context;
-    cudaStream_t stream;
+    struct tt_collective collective; // first
     bool sends_list, recvs_list;
     size_t counts[];
 };
@@ -211,7 +209,7 @@ static ncclResult_t check_buffer(const struct call *call, const struct pieces *p
 
 static ncclResult_t check_buffers(const struct call *call, const struct launch *launch)
 {
-    const struct tt_op *op = &launch->op;
+    const struct tt_op *op = &launch->collective.op;
     const struct ncclComm *comm = call->comm;
     int rank = comm->rank, n = comm->nranks;
     size_t element = tt_type_bytes(op->type), zero = 0;
@@ -237,7 +235,7 @@ static ncclResult_t check_buffers(const struct call *call, const struct launch *
 // The operation's arrays are those of this launch: it has been copied.
 static void find_counts(struct launch *launch, size_t n)
 {
-    struct tt_uneven *uneven = &launch->op.uneven;
+    struct tt_uneven *uneven = &launch->collective.op.uneven;
     if (launch->sends_list) {
         uneven->send_count = launch->counts;
         uneven->send_first = launch->counts + n;
@@ -257,6 +255,17 @@ static size_t sum(const struct list *list, int n)
     return total;
 }
 
+static ncclResult_t fill_lists(const struct call *call, struct launch *launch, size_t n)
+{
+    if (launch->sends_list) {
+        TRY(fill(call, &call->send, launch->counts, launch->counts + n));
+    }
+    if (launch->recvs_list) {
+        TRY(fill(call, &call->recv, launch->counts + 2 * n, launch->counts + 3 * n));
+    }
+    return ncclSuccess;
+}
+
 static ncclResult_t prepare(const struct call *call, struct launch *launch)
 {
     struct ncclComm *comm = call->comm;
@@ -268,12 +277,7 @@ static ncclResult_t prepare(const struct call *call, struct launch *launch)
                                      .reduces = tt_op_reduces(call->function),
                                      .peer = call->root};
     TRY(tt_check_arguments(comm, &arguments));
-    if (launch->sends_list) {
-        TRY(fill(call, &call->send, launch->counts, launch->counts + n));
-    }
-    if (launch->recvs_list) {
-        TRY(fill(call, &call->recv, launch->counts + 2 * n, launch->counts + 3 * n));
-    }
+    TRY(fill_lists(call, launch, n));
     if (arguments.reduces) { // what reductions of something need
         arguments.count = sum(&call->send, comm->nranks);
         TRY(tt_check_arguments(comm, &arguments));
@@ -281,15 +285,15 @@ static ncclResult_t prepare(const struct call *call, struct launch *launch)
     TRY(tt_collective_check_choice(comm, call->name, call->function, true));
     TRY(check_own_count(call));
     bool is_single = call->function == TT_GATHER || call->function == TT_SCATTER;
-    launch->op = (struct tt_op){.function = call->function,
-                                .is_uneven = true,
-                                .send = call->sendbuff,
-                                .recv = call->recvbuff,
-                                .count = is_single ? call->count : 0,
-                                .type = call->type,
-                                .root = call->root};
+    launch->collective.op = (struct tt_op){.function = call->function,
+                                           .is_uneven = true,
+                                           .send = call->sendbuff,
+                                           .recv = call->recvbuff,
+                                           .count = is_single ? call->count : 0,
+                                           .type = call->type,
+                                           .root = call->root};
     find_counts(launch, n);
-    tt_collective_set_operator(comm, call->op, &launch->op);
+    tt_collective_set_operator(comm, call->op, &launch->collective.op);
     TRY(check_buffers(call, launch));
     return tt_check_stream(comm, call->name, call->stream);
 }
@@ -300,7 +304,7 @@ static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
 {
     struct launch *launch = argument;
     find_counts(launch, (size_t)comm->nranks);
-    return tt_collective_run(comm, &launch->op, &launch->context, launch->stream);
+    return tt_collective_run(comm, &launch->collective);
 }
 
 // Inside the communicator.
@@ -315,7 +319,7 @@ static ncclResult_t submit_inside(const struct call *call)
                                       call->name, comm->rank, comm->nranks));
     }
     bool is_root = comm->rank == call->root;
-    launch->stream = call->stream;
+    launch->collective.stream = call->stream;
     launch->sends_list = call->function == TT_REDUCE_SCATTER || call->function == TT_ALL_TO_ALL ||
                          (call->function == TT_SCATTER && is_root);
     launch->recvs_list = call->function == TT_ALL_GATHER || call->function == TT_ALL_TO_ALL ||
