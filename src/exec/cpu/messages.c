@@ -273,9 +273,8 @@ static ncclResult_t fill(const struct tt_host *host, struct messages *all, uint3
                                     .phase = *before == 0 ? TT_MESSAGE_BEGUN : TT_MESSAGE_QUEUED,
                                     .reads_at = sends ? (uint32_t)i : TT_MESSAGE_NEVER,
                                     .writes_at = sends ? TT_MESSAGE_NEVER : (uint32_t)i};
-        if (op->root == host->rank) {
-            TRY(find_own_receive(host, messages, count, &own_receive, message));
-        }
+        TRY(op->root == host->rank ? find_own_receive(host, messages, count, &own_receive, message)
+                                   : ncclSuccess);
         if (*before != 0) {
             all->message[*before - 1].next = number;
         }

@@ -47,6 +47,6 @@ void tt_run_free(struct tt_run *run);  // NULL: nothing
 bool tt_run_begin(struct tt_run *run, const struct tt_plan *plan);
 // Runs a lane of the plan as far as it goes now. TT_DONE: it is over, and was before if called
 // again.
-enum tt_progress tt_run_step(struct tt_host *host, struct tt_run *run, int lane);
+enum tt_progress tt_run_step(struct tt_host *host, struct tt_run *run, int number);
 
 #endif
