@@ -1,6 +1,7 @@
 // What ranks know of each other: hosts, processes, LSA team, peer access. See comm.h. SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/params.h"
+#include "base/quote.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "topology/lsa_team.h"
@@ -72,7 +73,7 @@ static ncclResult_t fake_host(int rank, int *host_out)
     }
     if (!is_good) {
         return tt_fail(ncclInvalidUsage, "TUTTI_FAKE_HOSTS=%s: must be ranks per host such as 3,5",
-                       tt_param_text(TT_PARAM_FAKE_HOSTS));
+                       tt_quote(tt_param_text(TT_PARAM_FAKE_HOSTS)).text);
     }
     *host_out = host;
     return ncclSuccess;

@@ -3,6 +3,7 @@
 #include "plan/select.h"
 
 #include "base/log.h"
+#include "base/quote.h"
 #include "plan/parts.h"
 
 #include <stdio.h>
@@ -147,9 +148,9 @@ static ncclResult_t parse_list(const struct parse *parse, struct word list, uint
         uint32_t bit = 0;
         if (name.length > 0 && !variable->bit_of(name, &bit)) { // nothing between commas is nothing
             char names[200];
-            return tt_fail(ncclInvalidUsage, "%s=%s: \"%.*s\" is no %s; there are %s",
-                           variable->name, parse->text, (int)name.length, name.at, variable->what,
-                           variable->all_names(names, sizeof names));
+            return tt_fail(ncclInvalidUsage, "%s=%s: \"%s\" is no %s; there are %s", variable->name,
+                           tt_quote(parse->text).text, tt_quote_part(name.at, name.length).text,
+                           variable->what, variable->all_names(names, sizeof names));
         }
         named |= bit;
     }
@@ -170,9 +171,10 @@ static ncclResult_t parse_entry(const struct parse *parse, struct word entry, bo
         (void)next_word(&entry, ':', &function);
     } else if (!is_first) {
         return tt_fail(ncclInvalidUsage,
-                       "%s=%s: \"%.*s\" names no function; all entries but the first must, as in "
+                       "%s=%s: \"%s\" names no function; all entries but the first must, as in "
                        "%s",
-                       variable, parse->text, (int)entry.length, entry.at,
+                       variable, tt_quote(parse->text).text,
+                       tt_quote_part(entry.at, entry.length).text,
                        parse->variable == &algo ? "ring;AllReduce:tree" : "Simple;AllReduce:LL");
     }
     uint32_t allowed = 0;
@@ -188,9 +190,10 @@ static ncclResult_t parse_entry(const struct parse *parse, struct word entry, bo
     }
     if (!found) {
         return tt_fail(ncclInvalidUsage,
-                       "%s=%s: \"%.*s\" is no function to choose for; there are Broadcast, "
+                       "%s=%s: \"%s\" is no function to choose for; there are Broadcast, "
                        "Reduce, AllGather, ReduceScatter, AllReduce",
-                       variable, parse->text, (int)function.length, function.at);
+                       variable, tt_quote(parse->text).text,
+                       tt_quote_part(function.at, function.length).text);
     }
     return ncclSuccess;
 }
@@ -281,7 +284,7 @@ static ncclResult_t none_left(const struct tt_choice *choice, const struct tt_pr
     }
     if (choice->text[0] != 0) {
         return tt_fail(ncclInvalidUsage, "%s: NCCL_ALGO=%s leaves no algorithm (%s)", text,
-                       choice->text, reasons);
+                       tt_quote(choice->text).text, reasons);
     }
     return tt_fail(ncclInvalidUsage, "%s: no algorithm can do it (%s)", text, reasons);
 }
@@ -334,7 +337,7 @@ ncclResult_t tt_choice_refuse(const char *call, int rank, enum tt_function funct
     if ((without_protocol >> function & 1) != 0) {
         return tt_fail(ncclInvalidUsage,
                        "%s: rank %d: NCCL_PROTO=%s leaves no protocol for %s; there are %s", call,
-                       rank, set.protocols, tt_function_name(function),
+                       rank, tt_quote(set.protocols).text, tt_function_name(function),
                        all_protocols(fits, sizeof fits));
     }
     struct tt_problem problem = problem_of(function, set.nranks);
@@ -349,6 +352,6 @@ ncclResult_t tt_choice_refuse(const char *call, int rank, enum tt_function funct
     return tt_fail(ncclInvalidUsage,
                    "%s: rank %d: NCCL_ALGO=%s leaves no algorithm for %s on %d ranks%s; these can "
                    "do it: %s",
-                   call, rank, set.algorithms, tt_function_name(function), set.nranks,
-                   set.has_multicast ? "" : ", without multicast", fits);
+                   call, rank, tt_quote(set.algorithms).text, tt_function_name(function),
+                   set.nranks, set.has_multicast ? "" : ", without multicast", fits);
 }

@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "expect.h"
 
+#include <string.h>
+
 static struct tt_problem problem_of(enum tt_function function)
 {
     return (struct tt_problem){.function = function,
@@ -177,8 +179,31 @@ static void what_is_ruled_out(void)
                                 "leaves no protocol for Reduce; there are LL, LL128, Simple");
 }
 
+// What would be right is said however long the text is.
+static void long_texts(void)
+{
+    char text[5001];
+    struct tt_choice choice;
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    EXPECT_EQ(tt_choice_parse(text, &choice), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), "NCCL_ALGO=aaaaaaaa");
+    EXPECT_CONTAINS(tt_last_error(), "aaaa...: \"aaaa");
+    EXPECT_CONTAINS(tt_last_error(), "aaaa...\" is no algorithm; there are ");
+    memcpy(text, "allreduce:ring;", 15);
+    EXPECT_EQ(tt_choice_parse(text, &choice), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), "as in ring;AllReduce:tree");
+    memcpy(text, "\"\xc3\xa4\xc3\xa4", 5); // quoted in whole characters
+    for (int i = 1; i + 1 < 5000; i += 2) {
+        memcpy(text + i, "\xc3\xa4", 2);
+    }
+    EXPECT_EQ(tt_choice_parse(text, &choice), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), "\xc3\xa4...: ");
+}
+
 int main(void)
 {
+    RUN(long_texts);
     RUN(without_a_choice);
     RUN(lists);
     RUN(memory_that_is_not_mapped);

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/params.h"
+#include "base/quote.h"
 #include "record/record.h"
 
 #include <errno.h>
@@ -54,20 +55,21 @@ static void take_signal(void)
             tt_say(
                 "TUTTI_DUMP_SIGNAL=%s is ignored: must be USR1, USR2, HUP, QUIT or the number of "
                 "a real-time signal, %d to %d",
-                text, SIGRTMIN, SIGRTMAX);
+                tt_quote(text).text, SIGRTMIN, SIGRTMAX);
         }
         return;
     }
     struct sigaction present, action = {.sa_handler = wake, .sa_flags = SA_RESTART | SA_ONSTACK};
     if (sigaction(number, NULL, &present) != 0 || present.sa_handler != SIG_DFL) {
-        tt_say("TUTTI_DUMP_SIGNAL=%s is ignored: the program handles that signal itself", text);
+        tt_say("TUTTI_DUMP_SIGNAL=%s is ignored: the program handles that signal itself",
+               tt_quote(text).text);
         return;
     }
     int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_store(&awake, descriptor);
     sigemptyset(&action.sa_mask);
     if (descriptor < 0 || sigaction(number, &action, NULL) != 0) {
-        tt_say("TUTTI_DUMP_SIGNAL=%s is ignored: %m", text);
+        tt_say("TUTTI_DUMP_SIGNAL=%s is ignored: %m", tt_quote(text).text);
     }
 }
 
