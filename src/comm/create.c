@@ -8,6 +8,7 @@
 #include "comm/local.h"
 #include "comm/operators.h"
 #include "comm/registrations.h"
+#include "window/window.h"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -130,6 +131,8 @@ void tt_comm_discard(struct ncclComm *comm, const void *argument)
     if (tt_handle_remove(comm)) {
         *joining->user_comm = NULL;
         tt_handle_await_calls(comm);
+        tt_team_leave(comm);
+        tt_windows_destroy(comm);
         tt_comm_free(comm, false);
     }
 }

@@ -115,6 +115,7 @@ ncclResult_t tt_peer_describe(int rank, struct tt_peer *out)
     out->major = properties.major;
     out->minor = properties.minor;
     out->process_hash = process_hash;
+    out->algorithms = hash_text(tt_param_text(TT_PARAM_ALGO));
     out->multicast = tt_param_int(TT_PARAM_NVLS_ENABLE) != 0 &&
                      device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
     out->device_memory =

@@ -135,10 +135,31 @@ static ncclResult_t read_choice(struct ncclComm *comm, struct tt_choice *choice_
     return ncclSuccess;
 }
 
+// Scratch memory in the switch, where all ranks chose so that some function may need it. NULL:
+// none.
+static ncclResult_t make_scratch(struct ncclComm *comm, const struct tt_choice *choice,
+                                 const struct tt_window **scratch_out)
+{
+    *scratch_out = NULL;
+    if (comm->nranks < 2 || comm->lsa_size != comm->nranks ||
+        !tt_choice_wants_scratch(choice, comm->nranks)) {
+        return ncclSuccess;
+    }
+    for (int r = 1; r < comm->nranks; r++) {
+        if (comm->peers[r].algorithms != comm->peers[0].algorithms) {
+            return ncclSuccess;
+        }
+    }
+    TRY(tt_peers_agree(comm)); // windows ask whether memory can be mapped
+    return tt_window_scratch(comm, TT_SWITCH_SCRATCH, scratch_out);
+}
+
 static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
 {
     struct tt_choice choice;
+    const struct tt_window *scratch = NULL;
     TRY(read_choice(comm, &choice));
+    TRY(make_scratch(comm, &choice, &scratch));
     int *process = malloc(2 * (size_t)comm->nranks * sizeof *process);
     if (process == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
@@ -166,6 +187,10 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
                            .owner = comm,
                            .choice = &choice,
                            .limit_ns = (uint64_t)tt_param_int(TT_PARAM_TIMEOUT) * 1000000000};
+    if (scratch != NULL) {
+        team.switch_scratch = (struct tt_symmetric){scratch->flat_base, scratch->stride};
+        team.switch_scratch_multicast = scratch->multimem_base;
+    }
     ncclResult_t result = tt_executor->join(&team, &comm->host);
     free(process);
     return result;

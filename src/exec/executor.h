@@ -44,7 +44,10 @@ struct tt_team {
     void (*fail)(void *owner, ncclResult_t result, const char *text);
     void *owner;
     const struct tt_choice *choice; // of algorithms; copied; NULL: all
-    uint64_t limit_ns;              // after which a wait is an error; 0: never
+    // TT_SWITCH_SCRATCH bytes of each rank, and their multicast address. NULL: there are none.
+    struct tt_symmetric switch_scratch;
+    char *switch_scratch_multicast;
+    uint64_t limit_ns; // after which a wait is an error; 0: never
 };
 
 struct ncclDevComm;

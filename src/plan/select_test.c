@@ -73,6 +73,46 @@ static void memory_that_is_not_mapped(void)
     EXPECT_CONTAINS(tt_last_error(), "direct: needs buffers that all ranks can map");
 }
 
+// Buffers far from the switch: through scratch, where nothing else is allowed.
+static void far_from_the_switch(void)
+{
+    static const struct tt_means far = {.is_mapped = true, .switch_scratch = true};
+    static const struct tt_means farther = {.is_mapped = false, .switch_scratch = true};
+    static const struct tt_means near = {
+        .is_mapped = true, .switch_scratch = true, .has_multicast = true};
+    EXPECT_STR(chosen("NVLS", TT_ALL_REDUCE, far), "far_switch");
+    EXPECT_STR(chosen("NVLS", TT_BROADCAST, farther), "far_switch");
+    EXPECT_STR(chosen("nvls", TT_REDUCE, near), "switch");
+    EXPECT_STR(chosen("nvls", TT_ALL_TO_ALL, far), "direct"); // not chosen for
+    EXPECT_STR(chosen("far_switch", TT_ALL_GATHER, near), "far_switch");
+    EXPECT_STR(chosen("", TT_ALL_REDUCE, far), "direct");
+    EXPECT_STR(chosen("", TT_ALL_REDUCE, farther), "staged");
+    EXPECT_STR(chosen("ring", TT_ALL_REDUCE, farther), "staged");
+    EXPECT_STR(chosen("NVLS,ring", TT_REDUCE_SCATTER, far), "ring");
+    EXPECT_STR(chosen("NVLS,tree", TT_REDUCE_SCATTER, far), "far_switch");
+    EXPECT_STR(chosen("switch", TT_ALL_REDUCE, far), "none");
+    EXPECT_STR(chosen("^nvls,direct,ring,tree", TT_ALL_REDUCE, far), "staged");
+}
+
+static bool wants_scratch(const char *text)
+{
+    struct tt_choice choice;
+    EXPECT_OK(tt_choice_parse(text, &choice));
+    return tt_choice_wants_scratch(&choice, 4);
+}
+
+static void scratch(void)
+{
+    EXPECT(wants_scratch("NVLS"));
+    EXPECT(wants_scratch("ring;allgather:nvls"));
+    EXPECT(wants_scratch("NVLS,Tree"));
+    EXPECT(!wants_scratch(""));
+    EXPECT(!wants_scratch("NVLS,Ring"));
+    EXPECT(!wants_scratch("^direct"));
+    EXPECT(!wants_scratch("switch"));
+    EXPECT(!wants_scratch("tree"));
+}
+
 static void nothing_left(void)
 {
     EXPECT_STR(chosen("tree", TT_REDUCE_SCATTER, plain), "none");
@@ -207,6 +247,8 @@ int main(void)
     RUN(without_a_choice);
     RUN(lists);
     RUN(memory_that_is_not_mapped);
+    RUN(far_from_the_switch);
+    RUN(scratch);
     RUN(nothing_left);
     RUN(wrong_texts);
     RUN(empty_names);

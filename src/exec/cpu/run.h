@@ -32,8 +32,8 @@ struct tt_run {
     unsigned char *needs;   // [nranks] for choose.c
     char *scratch;
     size_t scratch_stride;
-    // Multicast addresses of the buffers on all ranks; NULL: none.
-    char *switch_send, *switch_recv;
+    // Multicast addresses of the buffers on all ranks, by enum tt_buffer; NULL: none.
+    char *in_switch[TT_BUFFERS];
     int nranks;
     int lane_capacity;
     struct tt_run_lane *lane;
