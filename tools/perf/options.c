@@ -49,7 +49,8 @@ const struct perf_option perf_option_table[] = {
     {'m', "agg_iters", "N", PERF_NUMBER, FIELD(aggregated), 1, 65536,
      "calls in one group, as one iteration (1)"},
     {'N', "run_cycles", "N", PERF_NUMBER, FIELD(cycles), 0, INT_MAX,
-     "times through all sizes (1); 0: until interrupted"},
+     "times through all sizes (1); 0: until interrupted (Ctrl-C: the line\nis finished, the "
+     "summary and files are written)"},
     {'c', "check", "N", PERF_NUMBER, FIELD(checks), 0, 10000000,
      "verified iterations, bit for bit (1); 0: none"},
     {0, "data", "KIND", PERF_DATA, FIELD(data), 0, 0,
