@@ -78,7 +78,9 @@ static const struct tt_param_row rows[TT_PARAM_COUNT] = {
          "`1`: allow a rendezvous without a secret off the loopback, with a warning"},
     [TT_PARAM_TRACE] = {"TUTTI_TRACE", true, 0, 0, 0, "a file", NULL, "0.1",
                         "where a trace of all operations goes, which Perfetto shows; `%h` is the "
-                        "host, `%p` the process id, `%r` the rank: [tracing.md](tracing.md)"},
+                        "host, `%p` the process id, `%r` the rank. Where several processes would "
+                        "write one file, their lowest ranks come before its ending, "
+                        "`trace.0.json`: [tracing.md](tracing.md)"},
     [TT_PARAM_TRACE_LIMIT] =
         {"TUTTI_TRACE_LIMIT", false, 100000, 100, 100000000, NULL, NULL, "0.1",
          "how many operations of a communicator and rank a trace keeps: the last ones"},

@@ -176,7 +176,7 @@ static const struct tt_record *next_record(const struct tt_record_lists *lists, 
     return best;
 }
 
-static ncclResult_t write_all(int descriptor, const char *text, size_t bytes)
+static ncclResult_t write_all(int descriptor, const char *name, const char *text, size_t bytes)
 {
     while (bytes > 0) {
         ssize_t written = write(descriptor, text, bytes);
@@ -184,7 +184,7 @@ static ncclResult_t write_all(int descriptor, const char *text, size_t bytes)
             continue;
         }
         if (written <= 0) {
-            return tt_fail(ncclSystemError, "the state could not be written: %m");
+            return tt_fail(ncclSystemError, "cannot write %s: %m", name);
         }
         text += written;
         bytes -= (size_t)written;
@@ -192,7 +192,7 @@ static ncclResult_t write_all(int descriptor, const char *text, size_t bytes)
     return ncclSuccess;
 }
 
-ncclResult_t tt_record_dump(uint64_t hash, int descriptor)
+static ncclResult_t tell_to(uint64_t hash, int descriptor, const char *name)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -216,9 +216,14 @@ ncclResult_t tt_record_dump(uint64_t hash, int descriptor)
         free(text);
         return tt_fail(ncclSystemError, "no memory to tell the state");
     }
-    ncclResult_t result = write_all(descriptor, text, bytes);
+    ncclResult_t result = write_all(descriptor, name, text, bytes);
     free(text);
     return result;
+}
+
+ncclResult_t tt_record_dump(uint64_t hash, int descriptor)
+{
+    return tell_to(hash, descriptor, "the state");
 }
 
 static int lowest_rank(void)
@@ -247,7 +252,7 @@ ncclResult_t tt_record_dump_to(uint64_t hash, int rank, const char *path)
     if (descriptor < 0) {
         return tt_fail(ncclSystemError, "cannot write %s: %m", name);
     }
-    ncclResult_t result = tt_record_dump(hash, descriptor);
+    ncclResult_t result = tell_to(hash, descriptor, name);
     if (close(descriptor) != 0 && result == ncclSuccess) {
         result = tt_fail(ncclSystemError, "cannot write %s: %m", name);
     }

@@ -6,9 +6,11 @@
 #include "base/file_name.h"
 #include "base/log.h"
 #include "base/params.h"
+#include "base/quote.h"
 #include "record/record_internal.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct trace {
@@ -257,30 +259,50 @@ static int lowest_rank(const struct tt_record_lists *lists, int *shared_out)
     return lowest;
 }
 
+// What is there, and is no file that another may stand beside: a device, a folder.
+static bool is_no_file(const char *name)
+{
+    struct stat status;
+    return stat(name, &status) == 0 && !S_ISREG(status.st_mode);
+}
+
 // Where several processes would write one file, the rank comes before the ending: trace.3.json.
+// False, and said: there is no such name.
 static bool name_file(const struct tt_record_lists *lists, char *name, size_t bytes)
 {
     const char *pattern = tt_param_text(TT_PARAM_TRACE);
     int rank, lowest = lowest_rank(lists, &rank);
     if (!tt_file_name(pattern, lowest, name, bytes)) {
+        tt_say("TUTTI_TRACE: the name of the file is too long; no trace is written");
         return false;
     }
     if (rank < 0 || strstr(pattern, "%p") != NULL || strstr(pattern, "%r") != NULL) {
         return true;
+    }
+    if (is_no_file(name)) {
+        if (rank == 0) {
+            tt_say("TUTTI_TRACE=%s is no file, and each of several processes would write one; no "
+                   "trace is written",
+                   tt_quote(name).text);
+        }
+        return false;
     }
     char *folder = strrchr(name, '/'), *ending = strrchr(folder == NULL ? name : folder, '.');
     char rest[64] = "";
     size_t length = ending == NULL ? strlen(name) : (size_t)(ending - name);
     (void)snprintf(rest, sizeof rest, "%s", name + length);
     int added = snprintf(name + length, bytes - length, ".%d%s", rank, rest);
-    return added > 0 && (size_t)added < bytes - length;
+    if (added < 0 || (size_t)added >= bytes - length) {
+        tt_say("TUTTI_TRACE: the name of the file is too long; no trace is written");
+        return false;
+    }
+    return true;
 }
 
 void tt_record_write_trace(const struct tt_record_lists *lists)
 {
     char name[1024];
     if (!name_file(lists, name, sizeof name)) {
-        tt_say("TUTTI_TRACE: the name of the file is too long; no trace is written");
         return;
     }
     FILE *file = fopen(name, "we");

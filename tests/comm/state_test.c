@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RANKS = 3, COUNT = 1000, LATE = 2 };
@@ -278,6 +279,40 @@ static void forms_of_operations(void)
     remove_files();
 }
 
+static void states_that_cannot_be_written(void)
+{
+    EXPECT_EQ(tuttiDumpState(NULL, "/dev/full"), ncclSystemError);
+    EXPECT_STR(ncclGetLastError(NULL),
+               "tuttiDumpState: cannot write /dev/full: No space left on device");
+    EXPECT_EQ(tuttiDumpState(NULL, folder), ncclSystemError);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "tuttiDumpState: cannot write ");
+    EXPECT_CONTAINS(ncclGetLastError(NULL), ": Is a directory");
+}
+
+static void only_join(int rank, int size)
+{
+    struct member m;
+    if (member_join(&m, rank, size)) {
+        member_leave(&m);
+    }
+}
+
+// What is no file gets none beside it.
+static void traces_of_processes_to_no_file(void)
+{
+    char path[200], beside[220];
+    path_of("folder", path, sizeof path);
+    EXPECT_EQ(mkdir(path, 0700), 0);
+    setenv("TUTTI_TRACE", path, 1);
+    run_ranks(2, only_join, 30);
+    unsetenv("TUTTI_TRACE");
+    for (int rank = 0; rank < 2; rank++) {
+        (void)snprintf(beside, sizeof beside, "%s.%d", path, rank);
+        EXPECT(access(beside, F_OK) != 0);
+    }
+    EXPECT_EQ(rmdir(path), 0); // empty
+}
+
 int main(void)
 {
     bool is_first = getenv("STATE_TEST_FOLDER") == NULL; // ranks run this program again
@@ -289,6 +324,8 @@ int main(void)
     RUN(of_processes_and_by_signal);
     RUN(traces_of_processes);
     RUN(forms_of_operations);
+    RUN(states_that_cannot_be_written);
+    RUN(traces_of_processes_to_no_file);
     if (is_first) {
         (void)rmdir(folder);
     }
