@@ -38,10 +38,10 @@ static void destroy(struct vgpu_operation *operation)
     free(operation);
 }
 
-static void tell_ended(struct vgpu_operation *operation)
+static void tell_ended(struct vgpu_operation *operation, cudaError_t error)
 {
     const struct vgpu_launch *launch = (const struct vgpu_launch *)operation;
-    launch->native_ended(launch->arguments[0], operation->error);
+    launch->native_ended(launch->arguments[0], error);
 }
 
 static void set_native(struct vgpu_launch *launch, const struct vgpu_launch *like)

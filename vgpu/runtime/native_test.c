@@ -67,15 +67,6 @@ static void launch(void (*function)(void *argument, unsigned block, unsigned blo
     EXPECT_CUDA(vgpuLaunchNativeWork(&work, stream));
 }
 
-// The end is told beside what waits for the stream.
-static void expect_ends(int count)
-{
-    for (int i = 0; i < 2000 && ended < count; i++) {
-        usleep(1000);
-    }
-    EXPECT_EQ(ended, count);
-}
-
 static void begin(void)
 {
     launched = ran = begun = ended = 0;
@@ -89,7 +80,7 @@ static void on_a_stream(void)
     launch(run);
     launch(run);
     EXPECT_CUDA(cudaStreamSynchronize(stream));
-    expect_ends(2);
+    EXPECT_EQ(ended, 2);
     EXPECT_EQ(launched, 0);
     EXPECT_EQ(ran, 2);
     EXPECT_EQ(last_error, cudaSuccess);
@@ -110,7 +101,7 @@ static void in_a_graph(void)
         EXPECT_EQ(launched, i); // at once
     }
     EXPECT_CUDA(cudaStreamSynchronize(stream));
-    expect_ends(3);
+    EXPECT_EQ(ended, 3);
     EXPECT_EQ(ran, 3 * 11); // each with a fresh copy
     EXPECT_CUDA(cudaGraphExecDestroy(executable));
     EXPECT_CUDA(cudaGraphDestroy(graph));
@@ -130,7 +121,7 @@ static void of_a_device_that_fails(void)
     }
     EXPECT_CUDA(vgpuLaunchNative("fault", fault, NULL, 0, 1, other));
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
-    expect_ends(2);
+    EXPECT_EQ(ended, 2);
     EXPECT_EQ(last_error, cudaErrorIllegalAddress);
     EXPECT_EQ(ran, 0);
     EXPECT_CUDA(cudaDeviceReset());
@@ -158,13 +149,13 @@ static void of_a_device_that_is_reset(void)
     EXPECT_CUDA(cudaDeviceReset());
     pthread_join(thread, NULL);
     EXPECT(result == cudaSuccess || result == cudaErrorContextIsDestroyed); // which: who was first
-    expect_ends(2);
+    EXPECT_EQ(ended, 2);
     EXPECT_EQ(last_error, cudaErrorContextIsDestroyed);
     EXPECT_EQ(ran, 0);
     launch(run); // and the device is as new
     EXPECT_CUDA(cudaStreamSynchronize(stream));
     EXPECT_EQ(ran, 1);
-    expect_ends(3);
+    EXPECT_EQ(ended, 3);
     EXPECT_EQ(last_error, cudaSuccess);
 }
 

@@ -93,7 +93,6 @@ static void sort_ready(struct work *work, struct vgpu_operation *operation)
 static void end_operation(struct work *work, struct vgpu_operation *operation)
 {
     operation->done_ns = vgpu_now_ns();
-    operation->error = (cudaError_t)atomic_load(&operation->device->sticky_error);
     atomic_store(&operation->done, 1);
     for (unsigned i = 0; i < operation->successor_count; i++) {
         struct vgpu_operation *later = operation->successors[i];
@@ -106,6 +105,14 @@ static void end_operation(struct work *work, struct vgpu_operation *operation)
     work->ended = operation;
 }
 
+// Without the lock.
+static void tell_end(struct vgpu_operation *operation)
+{
+    if (operation->ended) {
+        operation->ended(operation, (cudaError_t)atomic_load(&operation->device->sticky_error));
+    }
+}
+
 // Ends and starts everything on the lists, and what becomes ready by that. Called with the lock,
 // returns without it.
 static void settle(struct work *work)
@@ -113,15 +120,17 @@ static void settle(struct work *work)
     while (work->to_end) {
         struct vgpu_operation *operation = work->to_end;
         work->to_end = operation->next;
+        if (operation->ended) {
+            vgpu_graph_unlock();
+            tell_end(operation);
+            vgpu_graph_lock();
+        }
         end_operation(work, operation);
     }
     vgpu_graph_unlock();
     while (work->ended) {
         struct vgpu_operation *operation = work->ended;
         work->ended = operation->next;
-        if (operation->ended) {
-            operation->ended(operation);
-        }
         if (atomic_load(&operation->sleepers) > 0) {
             vgpu_futex_wake(&operation->done, INT_MAX);
         }
@@ -137,6 +146,7 @@ static void settle(struct work *work)
 void vgpu_operation_complete(struct vgpu_operation *operation)
 {
     struct work work = {0};
+    tell_end(operation);
     vgpu_graph_lock();
     end_operation(&work, operation);
     settle(&work);

@@ -42,7 +42,7 @@ struct vgpuNativeWork {
     void (*launched)(void *argument);
     // A run that was enqueued, or was about to be, is over: its blocks have ended, or were dropped,
     // begun or not. error: the device's where it has failed or was reset, which drops them. Once
-    // for each run, in any thread; what comes behind may run already. NULL: nobody is told.
+    // for each run, in any thread, before what comes behind it begins. NULL: nobody is told.
     void (*ended)(void *argument, cudaError_t error);
     const void *argument;
     size_t argument_bytes;
