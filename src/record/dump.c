@@ -207,6 +207,12 @@ static ncclResult_t tell_to(uint64_t hash, int descriptor, const char *name)
     const struct tt_record *record = next_record(lists, hash, NULL);
     if (record == NULL) {
         (void)fprintf(dump.file, "no communicator\n");
+        if (tt_record_parent() != 0) {
+            (void)fprintf(dump.file,
+                          "this process was forked from process %d, whose communicators it does "
+                          "not have\n",
+                          (int)tt_record_parent());
+        }
     }
     for (; record != NULL; record = next_record(lists, hash, record)) {
         print_record(&dump, record);

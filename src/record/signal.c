@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/params.h"
 #include "base/quote.h"
-#include "record/record.h"
+#include "record/record_internal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static _Atomic int awake = -1; // the descriptor; set once, before the handler
+static _Atomic int awake = -1; // the descriptor; set once, before the handler, and after a fork
 
 static void wake(int number)
 {
@@ -70,6 +70,15 @@ static void take_signal(void)
     sigemptyset(&action.sa_mask);
     if (descriptor < 0 || sigaction(number, &action, NULL) != 0) {
         tt_say("TUTTI_DUMP_SIGNAL=%s is ignored: %m", tt_quote(text).text);
+    }
+}
+
+void tt_record_signal_anew(void)
+{
+    int before = atomic_load(&awake);
+    if (before >= 0) {
+        atomic_store(&awake, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        (void)close(before);
     }
 }
 
