@@ -179,6 +179,7 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
                            .devices = devices,
                            .abort_flag = comm->abort_flag,
                            .async_error = &comm->async_error,
+                           .device_error = &comm->device_error,
                            .comm_name = comm->name,
                            .comm_hash = comm->hash,
                            .has_left = tt_bootstrap_left(comm->bootstrap),
@@ -223,18 +224,24 @@ ncclResult_t tt_team_refuse(const struct ncclComm *comm, const char *what)
                    comm->rank, what, comm->name, comm->nranks, tt_executor->most_ranks);
 }
 
+void tt_team_finalize(struct ncclComm *comm)
+{
+    if (comm->host != NULL) {
+        tt_executor->finalize(comm->host);
+    }
+}
+
+bool tt_team_drain(struct ncclComm *comm, bool *gave_up_out)
+{
+    *gave_up_out = false;
+    return comm->host == NULL || tt_executor->drain(comm->host, gave_up_out);
+}
+
 void tt_team_leave(struct ncclComm *comm)
 {
     struct tt_host *host = comm->host;
-    if (host == NULL) {
-        return;
-    }
-    int before = -1;
-    bool moved = cudaGetDevice(&before) == cudaSuccess && before != comm->cuda_device &&
-                 cudaSetDevice(comm->cuda_device) == cudaSuccess;
-    tt_executor->part(host);
-    comm->host = NULL;
-    if (moved) {
-        (void)cudaSetDevice(before);
+    if (host != NULL) {
+        tt_executor->part(host);
+        comm->host = NULL;
     }
 }

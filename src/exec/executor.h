@@ -33,8 +33,11 @@ struct tt_team {
     const int *process;                 // [nranks] equal numbers: one address space
     const _Atomic uint32_t *abort_flag; // not 0: waits end and the operation with them
     _Atomic int *async_error; // ncclResult_t; the first error found while running is left here
-    const char *comm_name;    // for messages
-    uint64_t comm_hash;       // identifies the communicator, equal on all its ranks
+    // cudaError_t: the device has dropped work of this rank; what it waits for ends, and the caller
+    // tells (NULL: nobody does).
+    _Atomic int *device_error;
+    const char *comm_name; // for messages
+    uint64_t comm_hash;    // identifies the communicator, equal on all its ranks
     // [nranks] 1: the rank has left the communicator and enters nothing any more (acquire). NULL:
     // nobody knows.
     const _Atomic unsigned char *has_left;
@@ -119,8 +122,15 @@ struct tt_executor {
     void (*arena_release)(struct tt_arena *arena);
     // A rank's part. Local; operations may follow once all have joined.
     ncclResult_t (*join)(const struct tt_team *team, struct tt_host **host_out);
-    // Ends it: waits until what was enqueued has ended; operations whose peers have not come after
-    // 10 s are given up. An aborted communicator's are given up at once. NULL: nothing.
+    // Nothing is enqueued any more. Once what was enqueued before has ended, launches of graphs
+    // too, operations of ranks that wait for this one fail. Graphs leave it out from now on.
+    void (*finalize)(struct tt_host *host);
+    // The same, and waits for that end; operations whose peers have not come after 10 s are given
+    // up, and the team fails. A failed or aborted communicator's are given up at once. False:
+    // something does not end, and uses for ever what the team's pointers point to; no `part`.
+    // *gave_up_out: whether something was given up meanwhile.
+    bool (*drain)(struct tt_host *host, bool *gave_up_out);
+    // Ends it, after `drain`. NULL: nothing.
     void (*part)(struct tt_host *host);
     // Whether the team has failed, or is aborted. A failure of another rank becomes this one's, for
     // ranks that wait for nothing. Any thread, while the rank has its part.

@@ -86,6 +86,10 @@ struct tt_arena_segment {
 };
 _Static_assert(sizeof(struct tt_arena_segment) == 64, "lines");
 
+// Why nothing of a rank runs or will run any more: it has destroyed or finalized the communicator
+// and all that it did before is over, or its part ended otherwise, as the communicator had failed.
+enum tt_end { TT_GOES_ON, TT_DESTROYED, TT_FINALIZED, TT_GAVE_UP };
+
 // The words of one rank, written by it alone.
 struct tt_own {
     // Operations entered, and those whose memory this rank does not touch any more (release).
@@ -102,7 +106,7 @@ struct tt_own {
     _Alignas(64) _Atomic uint64_t left;
     _Atomic uint64_t waits;   // grows when it begins to wait for signals, and when it has them: odd
                               // while it waits (release)
-    _Atomic uint64_t is_over; // 1: nothing of it runs or will run any more, whatever the rest says
+    _Atomic uint64_t is_over; // enum tt_end, whatever the rest says (release)
     _Alignas(64) _Atomic uint32_t workers; // threads that can run its lanes; before it is ready
     // Changes when a segment is made known or withdrawn (release).
     _Atomic uint32_t segments_version;

@@ -90,6 +90,33 @@ static void disagreement(void)
     free_team(&team);
 }
 
+// A rank that would wait for itself knows that somebody has overwritten what it wrote.
+static void overwritten_words(void)
+{
+    for (int which = 0; which < 2; which++) {
+        struct team team;
+        make_team(&team, 3, true, 0, 0);
+        for (int rank = 0; rank < 3; rank++) {
+            enter(team.host[rank], 4);
+        }
+        if (which == 0) {
+            tt_arena_entry(team.host[2]->arena, 2, 1)->word ^= UINT64_C(1) << 50;
+            EXPECT_EQ(tt_host_meet(team.host[1]), TT_WAITING); // of another rank it may be late
+            EXPECT_EQ(tt_host_meet(team.host[2]), TT_FAILED);
+            EXPECT_CONTAINS(team.told[2], "what rank 2 itself wrote to the memory that the ranks "
+                                          "share, so as to enter it, was overwritten");
+        } else {
+            EXPECT_EQ(tt_host_meet(team.host[2]), TT_DONE);
+            tt_host_leave(team.host[2]);
+            tt_arena_own(team.host[2]->arena, 2)->left = 0;
+            EXPECT_EQ(tt_host_all_left(team.host[2]), TT_FAILED);
+            EXPECT_CONTAINS(team.told[2], "so as to finish it, was overwritten");
+        }
+        EXPECT_EQ(atomic_load(&team.errors[2]), ncclSystemError);
+        free_team(&team);
+    }
+}
+
 static void turns(void)
 {
     struct team team;
@@ -242,6 +269,7 @@ int main(void)
     RUN(entering);
     RUN(numbers_wrap);
     RUN(disagreement);
+    RUN(overwritten_words);
     RUN(turns);
     RUN(signals);
     RUN(failures);

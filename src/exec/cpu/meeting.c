@@ -137,15 +137,25 @@ static enum tt_progress await_step(struct tt_host *host, const struct step *step
     if (*first == host->nranks) {
         return TT_DONE;
     }
+    if (!step->has_come(host, host->rank)) { // it has: it comes here afterwards
+        char own[200];
+        describe_own(host, own, sizeof own);
+        (void)tt_host_fail(host, ncclSystemError,
+                           "rank %d: %s: what rank %d itself wrote to the memory that the ranks "
+                           "share, so as to %s it, was overwritten: some process of the "
+                           "communicator writes where it must not",
+                           host->rank, own, host->rank, step->name);
+        return TT_FAILED;
+    }
     int rank = *first;
     host->late = step == &enter_step ? rank : host->late;
-    if (tt_host_has_left(host, rank) && !step->has_come(host, rank)) {
+    const char *departure = tt_host_departure(host, rank);
+    if (departure != NULL && !step->has_come(host, rank)) {
         char own[200];
         describe_own(host, own, sizeof own);
         (void)tt_host_fail(host, ncclRemoteError,
-                           "rank %d: %s: rank %d has destroyed the communicator and will never %s "
-                           "it",
-                           host->rank, own, rank, step->name);
+                           "rank %d: %s: rank %d has %s the communicator and will never %s it",
+                           host->rank, own, rank, departure, step->name);
         return TT_FAILED;
     }
     return wait_on(host, step, rank);

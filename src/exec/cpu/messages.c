@@ -149,17 +149,19 @@ static bool have_left(struct tt_host *host, const struct messages *all)
     for (size_t i = 0; i < all->count; i++) {
         const struct tt_message_run *message = &all->message[i];
         int peer = message->op.root;
-        if (!is_running(message) || is_own(host, message) || !tt_host_has_left(host, peer) ||
+        const char *departure = tt_host_departure(host, peer);
+        if (!is_running(message) || is_own(host, message) || departure == NULL ||
             !tt_message_is_alone(host, &message->op, message->number)) {
             continue;
         }
         char call[120];
         tt_op_describe(&message->op, call, sizeof call);
         (void)tt_host_fail(host, ncclRemoteError,
-                           "rank %d: %s on %s: rank %d has destroyed the communicator and will "
-                           "never call the other side of it",
+                           "rank %d: %s on %s: rank %d has %s the communicator and will never "
+                           "call the other side of it",
                            host->rank, call,
-                           host->team.comm_name == NULL ? "?" : host->team.comm_name, peer);
+                           host->team.comm_name == NULL ? "?" : host->team.comm_name, peer,
+                           departure);
         return true;
     }
     return false;

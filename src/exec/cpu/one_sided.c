@@ -162,14 +162,15 @@ static bool have_left(struct tt_host *host, const struct wait *wait)
     char call[120];
     for (size_t i = wait->met; i < wait->count; i++) {
         const struct waited *waited = &wait->of[i];
-        if (!tt_host_has_left(host, waited->peer) || is_there(host, waited)) {
+        const char *departure = tt_host_departure(host, waited->peer);
+        if (departure == NULL || is_there(host, waited)) {
             continue; // what it did before it left is visible
         }
         tt_op_describe(&wait->op, call, sizeof call);
         (void)tt_host_fail(host, ncclRemoteError,
-                           "rank %d: %s on %s: rank %d has destroyed the communicator and will "
-                           "never give its signal",
-                           host->rank, call, name_of(host), waited->peer);
+                           "rank %d: %s on %s: rank %d has %s the communicator and will never "
+                           "give its signal",
+                           host->rank, call, name_of(host), waited->peer, departure);
         return true;
     }
     return false;

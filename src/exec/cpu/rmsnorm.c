@@ -276,6 +276,11 @@ static ncclResult_t enqueue(const struct tt_rmsnorm *operation, cudaStream_t str
     return tt_task_launch(&job.task, sizeof job, stream);
 }
 
+static void finalize(struct tt_host *host)
+{
+    tt_host_finish(host, TT_FINALIZED);
+}
+
 static const struct tt_executor cpu_executor = {
     .name = "cpu",
     .most_ranks = TT_ARENA_MOST_RANKS,
@@ -283,6 +288,8 @@ static const struct tt_executor cpu_executor = {
     .arena_map = tt_arena_map,
     .arena_release = tt_arena_release,
     .join = tt_host_join,
+    .finalize = finalize,
+    .drain = tt_host_drain,
     .part = tt_host_part,
     .is_over = tt_host_is_over,
     .collective = tt_collective_launch,
