@@ -110,9 +110,9 @@ ncclResult_t tt_check_stream(struct ncclComm *comm, const char *call, cudaStream
     TRY(tt_stream_error(comm->rank, stream, (int)error, "cudaStreamGetDevice"));
     if (device != comm->cuda_device) {
         return tt_fail(ncclInvalidArgument,
-                       "rank %d: %s: stream %p is of device %d, but the communicator's device is "
+                       "%s: rank %d: stream %p is of device %d, but the communicator's device is "
                        "%d; make the stream there",
-                       comm->rank, call, (void *)stream, device, comm->cuda_device);
+                       call, comm->rank, (void *)stream, device, comm->cuda_device);
     }
     comm->checked_stream = stream;
     return ncclSuccess;
