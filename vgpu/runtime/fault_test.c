@@ -1,5 +1,6 @@
 // Kernels that fail: the one line that is printed, errors that stick, work that is dropped; the
 // watchdog; the end of a process while kernels run. SPDX-License-Identifier: Apache-2.0
+#include "captured_output.h"
 #include "expect.h"
 #include "kernel_by_hand.h"
 
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,29 +29,6 @@ static volatile uintptr_t nowhere = 0x10; // an address that nothing lies at
 
 // ---- What is printed ----------------------------------------------------------------------------
 
-static int saved_stderr;
-static int captured;
-
-static void begin_capture(void)
-{
-    (void)fflush(stderr);
-    saved_stderr = dup(STDERR_FILENO);
-    captured = memfd_create("stderr", MFD_CLOEXEC);
-    (void)dup2(captured, STDERR_FILENO);
-}
-
-static const char *end_capture(void)
-{
-    static char text[4096];
-    (void)fflush(stderr);
-    (void)dup2(saved_stderr, STDERR_FILENO);
-    (void)close(saved_stderr);
-    ssize_t length = pread(captured, text, sizeof(text) - 1, 0);
-    text[length > 0 ? length : 0] = '\0';
-    (void)close(captured);
-    return text;
-}
-
 static int count_lines(const char *text)
 {
     int lines = 0;
@@ -67,7 +44,7 @@ static void fails(const struct vgpu_kernel *kernel, unsigned blocks, unsigned th
                   cudaError_t error, const char *const parts[])
 {
     void *memory = NULL;
-    begin_capture();
+    begin_capture(stderr);
     cudaError_t launched = LAUNCH(*kernel, blocks, threads, 0, data);
     cudaError_t waited = cudaDeviceSynchronize();
     const char *text = end_capture();
@@ -247,84 +224,6 @@ static void a_fault_carries_its_text(void)
           (const char *const[]){"address 17 of nobody", NULL});
 }
 
-// ---- Native code in the calling thread ----------------------------------------------------------
-
-static void add_one(void *argument)
-{
-    ++*(int *)argument;
-}
-
-static void store_nowhere(void *argument)
-{
-    add_one(argument);
-    *(volatile int *)nowhere = 1;
-    add_one(argument);
-}
-
-static void report(void *argument)
-{
-    add_one(argument);
-    vgpu_fault(cudaErrorMisalignedAddress, "address %d of %s", 17, "nobody");
-}
-
-// What was inside may go on after what failed inside it.
-static void survive(void *argument)
-{
-    EXPECT_EQ(vgpuRunNative("inner", report, argument, 0), cudaErrorMisalignedAddress);
-    add_one(argument);
-}
-
-// Runs code of which the first half works and the rest fails.
-static void fails_here(const char *name, void (*function)(void *), cudaError_t error,
-                       const char *part)
-{
-    volatile double kept = 1.5;
-    int calls = 0;
-    cudaStream_t stream = NULL;
-    EXPECT_CUDA(cudaSetDevice(1));
-    EXPECT_CUDA(cudaStreamCreate(&stream));
-    EXPECT_CUDA(cudaSetDevice(0));
-    begin_capture();
-    cudaError_t result = vgpuRunNative(name, function, &calls, stream);
-    const char *text = end_capture();
-    EXPECT_EQ(result, error);
-    EXPECT_EQ(calls, 1);
-    EXPECT(kept == 1.5);
-    EXPECT_EQ(count_lines(text), 1);
-    EXPECT_CONTAINS(text, "device 1: kernel ");
-    EXPECT_CONTAINS(text, name);
-    EXPECT_CONTAINS(text, "in the thread that called it");
-    EXPECT_CONTAINS(text, cudaGetErrorName(error));
-    EXPECT_CONTAINS(text, part);
-    EXPECT_CONTAINS(vgpuLastErrorText(), part);
-    (void)cudaGetLastError();
-    EXPECT_CUDA(cudaDeviceSynchronize()); // of device 0
-    EXPECT_EQ(cudaStreamSynchronize(stream), error);
-    EXPECT_EQ(vgpuStreamIsIdle(stream), 0);
-    (void)cudaSetDevice(1);
-    EXPECT_CUDA(cudaDeviceReset());
-    EXPECT_CUDA(cudaSetDevice(0));
-    (void)cudaGetLastError();
-}
-
-static void native_code_in_the_calling_thread(void)
-{
-    int calls = 0;
-    EXPECT_CUDA(vgpuRunNative("adds", add_one, &calls, 0));
-    EXPECT_EQ(calls, 1);
-    fails_here("reports", report, cudaErrorMisalignedAddress, "address 17 of nobody");
-    if (!SANITIZED) { // signals are theirs
-        fails_here("stores", store_nowhere, cudaErrorIllegalAddress, "(a store) to address 0x10");
-        fails_here("stores again", store_nowhere, cudaErrorIllegalAddress, "0x10");
-    }
-    begin_capture();
-    cudaError_t outer = vgpuRunNative("outer", survive, &calls, 0);
-    EXPECT_CONTAINS(end_capture(), "kernel inner");
-    EXPECT_CUDA(outer);
-    EXPECT_EQ(calls, 3);
-    EXPECT_CUDA(cudaDeviceReset());
-}
-
 // ---- Stacks -------------------------------------------------------------------------------------
 
 __attribute__((noinline)) static int descend(int depth)
@@ -468,7 +367,7 @@ static void a_fault_ends_the_devices_other_work(void)
     EXPECT_CUDA(cudaLaunchHostFunc(waiting, count_call, &later));
     EXPECT_CUDA(cudaStreamAddCallback(waiting, note_status, &status, 0));
     EXPECT_CUDA(cudaEventRecord(event, waiting));
-    begin_capture();
+    begin_capture(stderr);
     (void)LAUNCH(asserts, 1, 128, failing, NULL);
     EXPECT_EQ(cudaStreamSynchronize(waiting), cudaErrorAssert);
     EXPECT_EQ(count_lines(end_capture()), 1);
@@ -490,7 +389,7 @@ static void a_bad_copy_fails_the_device(void)
         return;
     }
     EXPECT_CUDA(cudaMalloc(&memory, 1 << 20));
-    begin_capture();
+    begin_capture(stderr);
     (void)cudaMemcpyAsync(memory, (const void *)(uintptr_t)0x1000, 1 << 20, cudaMemcpyHostToDevice,
                           cudaStreamPerThread);
     cudaError_t error = cudaStreamSynchronize(cudaStreamPerThread);
@@ -514,7 +413,7 @@ KERNEL(never_yields, int, 0)
 
 static void the_watchdog_names_a_kernel_that_never_yields(void)
 {
-    begin_capture();
+    begin_capture(stderr);
     cudaError_t launched = LAUNCH(never_yields, 1, 4, 0, NULL);
     cudaError_t waited = cudaDeviceSynchronize();
     const char *text = end_capture();
@@ -539,6 +438,12 @@ static void handle_as_before(int signal)
     _exit(9);
 }
 
+static void store_nowhere(void *argument)
+{
+    (void)argument;
+    *(volatile int *)nowhere = 1;
+}
+
 // What the processes do that the cases below start.
 static int be_process(const char *what)
 {
@@ -558,7 +463,7 @@ static int be_process(const char *what)
         (void)signal(SIGSEGV, handle_as_before);
     }
     if (strcmp(what, "crashes-after-native") == 0) {
-        (void)vgpuRunNative("stores", store_nowhere, &none, 0);
+        (void)vgpuRunNative("stores", store_nowhere, NULL, 0);
     }
     (void)LAUNCH(counts, 1, 1, 0, &never);
     (void)cudaDeviceSynchronize();
@@ -628,7 +533,6 @@ int main(void)
     RUN(a_trap_fails_the_kernel);
     RUN(an_assertion_fails_the_kernel);
     RUN(a_fault_carries_its_text);
-    RUN(native_code_in_the_calling_thread);
     RUN(a_deep_stack_is_named_and_may_be_raised);
     RUN(different_barriers_are_named);
     RUN(a_warp_and_a_barrier_are_named);
