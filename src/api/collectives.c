@@ -41,7 +41,8 @@ ncclResult_t tt_collective_check_choice(const struct ncclComm *comm, const char 
     struct tt_settings set = {.algorithms = tt_param_text(TT_PARAM_ALGO),
                               .protocols = tt_param_text(TT_PARAM_PROTO),
                               .nranks = comm->nranks,
-                              .has_multicast = !is_uneven && tt_multicast_possible(comm)};
+                              .is_uneven = is_uneven,
+                              .has_multicast = tt_multicast_possible(comm)};
     return tt_choice_refuse(call, comm->rank, function, set);
 }
 

@@ -34,9 +34,12 @@ static const struct tt_param_row rows[TT_PARAM_COUNT] = {
          "names between commas; `^` before them: all but these; by function as well: "
          "`Ring;AllReduce:direct`",
          "all", "0.1",
-         "algorithms that may be used: `NVLS`, `Ring`, `Tree`, `direct`, `staged`. What NCCL has "
-         "and tutti has not (`CollNetDirect`, `CollNetChain`, `NVLSTree`, `PAT`) may be named and "
-         "allows nothing. Functions: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce"},
+         "algorithms that may be used: `NVLS`, `Ring`, `Tree`, `direct`, `staged`; an algorithm's "
+         "own name (`tutti-plan --list`) stands for it, too: `NVLS` is `switch` and `far_switch`. "
+         "Uneven sizes are not done by `NVLS`. What NCCL has and tutti has not (`CollNetDirect`, "
+         "`CollNetChain`, "
+         "`NVLSTree`, `PAT`) may be named and allows nothing. Functions: Broadcast, Reduce, "
+         "AllGather, ReduceScatter, AllReduce"},
     [TT_PARAM_PROTO] = {"NCCL_PROTO", true, 0, 0, 0, "names between commas, as in `NCCL_ALGO`",
                         "all", "0.1",
                         "protocols that may be used: `LL`, `LL128`, `Simple`. There is one way to "

@@ -378,6 +378,7 @@ ncclResult_t tt_choice_refuse(const char *call, int rank, enum tt_function funct
                        all_protocols(fits, sizeof fits));
     }
     struct tt_problem problem = problem_of(function, set.nranks);
+    problem.is_uneven = set.is_uneven;
     for (int i = 0; tt_algorithms[i] != NULL; i++) {
         const struct tt_algorithm *algorithm = tt_algorithms[i];
         bool is_possible = set.has_multicast || !algorithm->needs_multicast;
@@ -387,8 +388,12 @@ ncclResult_t tt_choice_refuse(const char *call, int rank, enum tt_function funct
         }
     }
     return tt_fail(ncclInvalidUsage,
-                   "%s: rank %d: NCCL_ALGO=%s leaves no algorithm for %s on %d ranks%s; these can "
-                   "do it: %s",
+                   "%s: rank %d: NCCL_ALGO=%s leaves no algorithm for %s%s on %d ranks%s; these "
+                   "can do it: %s",
                    call, rank, tt_quote(set.algorithms).text, tt_function_name(function),
-                   set.nranks, set.has_multicast ? "" : ", without multicast", fits);
+                   set.is_uneven ? "V" : "", set.nranks,
+                   set.is_uneven       ? ", and the switch does no uneven sizes"
+                   : set.has_multicast ? ""
+                                       : ", without multicast",
+                   fits);
 }

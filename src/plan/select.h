@@ -40,6 +40,7 @@ bool tt_choice_wants_scratch(const struct tt_choice *choice, int nranks);
 struct tt_settings {
     const char *algorithms, *protocols; // NCCL_ALGO, NCCL_PROTO
     int nranks;
+    bool is_uneven;     // the function's uneven form
     bool has_multicast; // as for tt_choice_rules_out
 };
 // Says which variable leaves nothing, and what would: ncclInvalidUsage.

@@ -204,16 +204,21 @@ static void what_is_ruled_out(void)
     EXPECT_EQ(ruled_out("NVLS", 4, false), five);
     EXPECT_EQ(ruled_out("NVLS", 1, false), 0); // a rank alone needs no algorithm
     EXPECT_EQ(ruled_out("PAT;allgather:ring", 4, true), five & ~bit(TT_ALL_GATHER));
-    struct tt_settings set = {"Tree", "", 4, true};
+    struct tt_settings set = {"Tree", "", 4, false, true};
     EXPECT_EQ(tt_choice_refuse("ncclReduce", 2, TT_REDUCE, set), ncclInvalidUsage);
     EXPECT_STR(tt_last_error(),
                "ncclReduce: rank 2: NCCL_ALGO=Tree leaves no algorithm for Reduce on 4 ranks; "
                "these can do it: NVLS, direct, Ring, staged");
-    set = (struct tt_settings){"NVLS", "Simple;Reduce:^LL,LL128,Simple", 8, false};
+    set = (struct tt_settings){"NVLS", "Simple;Reduce:^LL,LL128,Simple", 8, false, false};
     EXPECT_EQ(tt_choice_refuse("ncclBcast", 0, TT_BROADCAST, set), ncclInvalidUsage);
     EXPECT_STR(tt_last_error(),
                "ncclBcast: rank 0: NCCL_ALGO=NVLS leaves no algorithm for Broadcast on 8 ranks, "
                "without multicast; these can do it: direct, Ring, Tree, staged");
+    set.is_uneven = set.has_multicast = true;
+    EXPECT_EQ(tt_choice_refuse("tuttiAllGatherV", 1, TT_ALL_GATHER, set), ncclInvalidUsage);
+    EXPECT_STR(tt_last_error(),
+               "tuttiAllGatherV: rank 1: NCCL_ALGO=NVLS leaves no algorithm for AllGatherV on 8 "
+               "ranks, and the switch does no uneven sizes; these can do it: direct, Ring, staged");
     EXPECT_EQ(tt_choice_refuse("ncclReduce", 0, TT_REDUCE, set), ncclInvalidUsage);
     EXPECT_STR(tt_last_error(), "ncclReduce: rank 0: NCCL_PROTO=Simple;Reduce:^LL,LL128,Simple "
                                 "leaves no protocol for Reduce; there are LL, LL128, Simple");

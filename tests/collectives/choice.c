@@ -46,7 +46,7 @@ static void only_trees(int rank, int size)
                 "for Reduce on");
     }
     refused(&m, tuttiReduceScatterV(send, recv, counts, ncclFloat, ncclSum, m.comm, m.stream),
-            "tuttiReduceScatterV: rank");
+            "leaves no algorithm for ReduceScatterV on 3 ranks");
     EXPECT_OK(ncclReduceScatter(send, recv, 0, ncclFloat, ncclSum, m.comm, m.stream));
     // Arguments first, as in NCCL.
     EXPECT_EQ(ncclReduceScatter(send, recv, 1, ncclNumTypes, ncclSum, m.comm, m.stream),
