@@ -27,14 +27,18 @@ enum fault {
 // What every rank's message must contain.
 static const char *const texts[FAULTS][2] = {
     [ALL_GATHER_COUNTS] =
-        {"AllGatherV", "the count of rank 1 is 0 on rank 0, as on 2 of 3 ranks, and 6 on rank 1"},
+        {"AllGatherV(int32) #2 on ",
+         "the count of rank 1 is 0 on rank 0, as on 2 of 3 ranks, and 6 on rank 1"},
     [REDUCE_SCATTER_COUNTS] =
-        {"ReduceScatterV",
+        {"ReduceScatterV(int32, sum) #2 on ",
          "the count of rank 2 is 3 on rank 0, as on 2 of 3 ranks, and 4 on rank 1"},
     [REDUCE_SCATTER_OPERATOR] = {"sum", "max"},
-    [ALL_TO_ALL_PAIR] = {"AllToAllV", "rank 1 sends 5 elements to rank 2, which expects 3"},
-    [GATHER_COUNT] = {"GatherV", "rank 1 sends 2 elements to rank 0, which expects 0"},
-    [SCATTER_COUNT] = {"ScatterV", "rank 0 sends 0 elements to rank 1, which expects 7"},
+    [ALL_TO_ALL_PAIR] = {"AlltoAllV(int32) #2 on ",
+                         "rank 1 sends 5 elements to rank 2, which expects 3"},
+    [GATHER_COUNT] = {"int32, root 0) #2 on ",
+                      "rank 1 sends 2 elements to rank 0, which expects 0"},
+    [SCATTER_COUNT] = {"int32, root 0) #2 on ",
+                       "rank 0 sends 0 elements to rank 1, which expects 7"},
     [GATHER_ROOT] = {"root 0", "root 1"},
     [GATHER_TYPE] = {"int32", "float32"},
     [EVEN_AND_UNEVEN] = {"AllGatherV(", "AllGather(count 4"},

@@ -171,6 +171,9 @@ ncclResult_t tt_host_fail_again(struct tt_host *host, ncclResult_t result);
 
 // "AllReduce(count 1024, float32, sum)" of a call.
 void tt_call_describe(const struct tt_call *call, char *text, size_t bytes);
+// "AllReduce(count 1024, float32, sum) #17 on NAME": the running operation, as this rank was asked
+// for it.
+void tt_host_describe_own(const struct tt_host *host, char *text, size_t bytes);
 // "its last operation was ... #16", or that it has entered none.
 void tt_host_describe_last(const struct tt_host *host, int rank, char *text, size_t bytes);
 

@@ -48,8 +48,7 @@ void tt_host_describe_last(const struct tt_host *host, int rank, char *text, siz
     (void)snprintf(text, bytes, "its last one was %s #%" PRIu64, call, entered);
 }
 
-// Of the running operation, as this rank was asked for it.
-static void describe_own(const struct tt_host *host, char *text, size_t bytes)
+void tt_host_describe_own(const struct tt_host *host, char *text, size_t bytes)
 {
     char call[120];
     tt_call_describe(&tt_host_entry(host, host->rank)->call, call, sizeof call);
@@ -114,7 +113,7 @@ static enum tt_progress wait_on(struct tt_host *host, const struct step *step, i
     if (news == TT_OVER) {
         return TT_FAILED;
     }
-    describe_own(host, own, sizeof own);
+    tt_host_describe_own(host, own, sizeof own);
     int count = list_late(host, step, first, late, news == TT_LIMIT ? 240 : sizeof late);
     if (news == TT_LIMIT) {
         (void)tt_host_fail(
@@ -152,7 +151,7 @@ static enum tt_progress await_step(struct tt_host *host, const struct step *step
     const char *departure = tt_host_departure(host, rank);
     if (departure != NULL && !step->has_come(host, rank)) {
         char own[200];
-        describe_own(host, own, sizeof own);
+        tt_host_describe_own(host, own, sizeof own);
         (void)tt_host_fail(host, ncclRemoteError,
                            "rank %d: %s: rank %d has %s the communicator and will never %s it",
                            host->rank, own, rank, departure, step->name);
