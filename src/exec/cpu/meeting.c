@@ -138,7 +138,7 @@ static enum tt_progress await_step(struct tt_host *host, const struct step *step
     }
     if (!step->has_come(host, host->rank)) { // it has: it comes here afterwards
         char own[200];
-        describe_own(host, own, sizeof own);
+        tt_host_describe_own(host, own, sizeof own);
         (void)tt_host_fail(host, ncclSystemError,
                            "rank %d: %s: what rank %d itself wrote to the memory that the ranks "
                            "share, so as to %s it, was overwritten: some process of the "
