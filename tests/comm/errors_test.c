@@ -192,7 +192,7 @@ static void collectives(void)
           "count is 4611686018427387903");
     FAILS(ncclAllReduce(b, b, SIZE_MAX, ncclInt8, ncclSum, c, NULL), ncclInvalidArgument,
           "count is 18446744073709551615: so many elements of 1 byte are more than an address");
-    FAILS(ncclAllGather(b, b, SIZE_MAX / 2, ncclInt16, c, NULL), ncclInvalidArgument,
+    FAILS(ncclAllGather(b, b, SIZE_MAX / 2, ncclFloat16, c, NULL), ncclInvalidArgument,
           "so many elements of 2 bytes for each of 1 ranks are more than an address space holds");
     EXPECT_OK(ncclAllReduce(b, b, 1, ncclInt8, ncclSum, c, NULL));
     FAILS(ncclRedOpDestroy(ncclSum, c), ncclInvalidArgument, "op is 0, which is NCCL's own");
