@@ -335,7 +335,7 @@ static int find(struct search *search, int start, int *circle)
 static void describe(const struct node *node, const struct node *next, char *text, size_t bytes)
 {
     const struct tt_own *own = tt_arena_own(node->host->arena, node->rank);
-    struct tt_call call = own->call;
+    struct tt_call call = tt_arena_last_call(own);
     if (next->reason == SENDS) {
         const struct tt_pair *pair = tt_pair_of(node->host, node->rank, next->rank);
         const struct tt_offer *offer = &pair->offer[get(&pair->sender.at) % TT_PAIR_OFFERS];
@@ -359,10 +359,11 @@ static void describe(const struct node *node, const struct node *next, char *tex
     tt_call_describe(&call, text, bytes);
 }
 
-static bool is_made_of_messages(const struct tt_call *call)
+// Whether the operation that a rank entered last is one that sends and receives can do, too.
+static bool is_made_of_messages(const struct tt_own *own)
 {
-    return call->function == TT_ALL_TO_ALL || call->function == TT_GATHER ||
-           call->function == TT_SCATTER;
+    int function = tt_arena_last_call(own).function;
+    return function == TT_ALL_TO_ALL || function == TT_GATHER || function == TT_SCATTER;
 }
 
 static const char *name_of(const struct node *node)
@@ -400,7 +401,7 @@ static const char *advice(const struct search *search, const int *circle, int le
         has_signal |= reason == SIGNAL;
         has_collective |= reason == COLLECTIVE;
         has_exchange |= reason == COLLECTIVE &&
-                        is_made_of_messages(&tt_arena_own(node->host->arena, node->rank)->call);
+                        is_made_of_messages(tt_arena_own(node->host->arena, node->rank));
     }
     if (has_signal) {
         return "give the signals that others need before what waits for them";

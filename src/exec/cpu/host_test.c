@@ -7,6 +7,7 @@
 #include "base/wait.h"
 #include "exec/cpu/test_team.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,34 @@ static void entering(void)
         }
         free_team(&team);
     }
+}
+
+static void *enter_often(void *argument)
+{
+    for (size_t round = 1; round <= 20000; round++) {
+        enter(argument, round);
+    }
+    return NULL;
+}
+
+// A rank that enters is described by others at that moment.
+static void description_while_entering(void)
+{
+    struct team team;
+    pthread_t thread;
+    char text[160] = "";
+    make_team(&team, 2, false, 0, 0);
+    EXPECT_EQ(pthread_create(&thread, NULL, enter_often, team.host[1]), 0);
+    while (strstr(text, "#20000") == NULL) {
+        tt_host_describe_last(team.host[0], 1, text, sizeof text);
+        if (strstr(text, "none yet") == NULL) {
+            EXPECT_CONTAINS(text, "its last one was AllReduce(count ");
+        }
+    }
+    EXPECT_EQ(pthread_join(thread, NULL), 0);
+    tt_host_describe_last(team.host[0], 1, text, sizeof text);
+    EXPECT_CONTAINS(text, "AllReduce(count 20000, float32, sum) #20000");
+    free_team(&team);
 }
 
 // Sequence numbers have 24 bits in an entry.
@@ -267,6 +296,7 @@ static void memory_grows(void)
 int main(void)
 {
     RUN(entering);
+    RUN(description_while_entering);
     RUN(numbers_wrap);
     RUN(disagreement);
     RUN(overwritten_words);

@@ -43,8 +43,9 @@ void tt_host_describe_last(const struct tt_host *host, int rank, char *text, siz
         (void)snprintf(text, bytes, "it has entered none yet");
         return;
     }
+    struct tt_call last = tt_arena_last_call(own);
     char call[120];
-    tt_call_describe(&own->call, call, sizeof call);
+    tt_call_describe(&last, call, sizeof call);
     (void)snprintf(text, bytes, "its last one was %s #%" PRIu64, call, entered);
 }
 
@@ -172,7 +173,7 @@ void tt_host_enter(struct tt_host *host, const struct tt_entry *entry, uint64_t 
     host->watch = (struct tt_watch){0};
     mine->call = entry->call;
     memcpy(mine->payload, entry->payload, sizeof mine->payload);
-    own->call = entry->call;
+    tt_arena_tell_call(own, &entry->call);
     // R1: what this rank wrote before (its input, its entry) is visible to who reads the word.
     host->word = word_of(sequence, signature);
     atomic_store_explicit(&mine->word, host->word, memory_order_release);
