@@ -309,10 +309,12 @@ ncclResult_t tt_messages_launch(struct tt_host *host, const struct tt_message *m
     struct messages *all = calloc(1, bytes);
     uint32_t *last = calloc(2 * (size_t)host->nranks, sizeof *last);
     size_t moved = 0;
-    ncclResult_t result =
-        all == NULL || last == NULL
-            ? tt_fail(ncclSystemError, "rank %d: no memory for %zu messages", host->rank, count)
-            : fill(host, all, last, messages, count, &moved);
+    if (all == NULL || last == NULL) {
+        free(last);
+        free(all);
+        return tt_fail(ncclSystemError, "rank %d: no memory for %zu messages", host->rank, count);
+    }
+    ncclResult_t result = fill(host, all, last, messages, count, &moved);
     if (result == ncclSuccess) {
         if (capture == 0) {
             record_calls(host, all, messages, count);
