@@ -43,7 +43,10 @@ static void free_parts(struct ncclComm *comm, bool kernels_may_run)
     comm->operators = NULL;
     tt_registrations_free(comm->registrations);
     comm->registrations = NULL;
-    tt_local_fail(comm, ncclInvalidUsage, "a rank of this process has destroyed the communicator");
+    if (comm->bootstrap != NULL && tt_bootstrap_failure(comm->bootstrap)[0] == 0) {
+        tt_local_fail(comm, ncclInvalidUsage,
+                      "a rank of this process has destroyed the communicator");
+    } // else all ranks are told of the failure
     tt_bootstrap_leave(comm->bootstrap);
     tt_local_leave(comm);
     tt_abort_flag_give(comm->abort_flag, kernels_may_run);
