@@ -1,14 +1,16 @@
 // What a collective costs the rank that comes last to it, for callgrind: N ranks in one thread, of
 // which the last one's calls are made in counted_calls, which bench/checks.sh counts instructions
 // in. The others' calls return before theirs are over, and the last one finds them waiting: it does
-// no more and no less than a collective of that many ranks needs. Usage: checks RANKS CALLS
+// no more and no less than a collective of that many ranks needs.
 // SPDX-License-Identifier: Apache-2.0
+#include "usage.h"
+
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MOST_RANKS = 8, COUNT = 2 };
+enum { MOST_RANKS = 8, MOST_CALLS = 1000000, COUNT = 2 };
 
 struct rank {
     ncclComm_t comm;
@@ -57,10 +59,14 @@ int main(int argc, char **argv)
 {
     struct rank rank[MOST_RANKS];
     ncclComm_t comm[MOST_RANKS];
-    int ranks = argc > 1 ? atoi(argv[1]) : 2, calls = argc > 2 ? atoi(argv[2]) : 20;
-    if (ranks < 1 || ranks > MOST_RANKS) {
-        (void)fprintf(stderr, "bench: %d ranks; must be 1 to %d\n", ranks, MOST_RANKS);
-        return 2;
+    int ranks = 2, calls = 20;
+    for (int i = 1; i < argc; i++) {
+        char *end;
+        long number = strtol(argv[i], &end, 10);
+        if (i > 2 || *end != '\0' || number < 1 || number > (i == 1 ? MOST_RANKS : MOST_CALLS)) {
+            return bench_usage(argv[i], "checks [RANKS [CALLS]]   1 to 8 ranks (2), calls (20)");
+        }
+        *(i == 1 ? &ranks : &calls) = (int)number;
     }
     nccl(ncclCommInitAll(comm, ranks, NULL), "ncclCommInitAll");
     for (int r = 0; r < ranks; r++) {

@@ -3,6 +3,17 @@
 # counted by callgrind in the rank that comes last. Exit status 1 where the difference is above 40 a collective.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
+case ${1:-} in
+'') ;;
+-h | --help)
+    echo "usage: bench/checks.sh   no options; ./dev bench checks builds first"
+    exit 0
+    ;;
+*)
+    echo "bench: $1: what is that? bench/checks.sh takes no arguments" >&2
+    exit 2
+    ;;
+esac
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${TUTTI_BUILD:-$root/build/cpu}
 out=$build/bench

@@ -3,6 +3,17 @@
 # into build/cpu/bench/mpi.svg. Exit status 1 where tutti is slower in the geometric mean.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
+case ${1:-} in
+'') ;;
+-h | --help)
+    echo "usage: bench/mpi.sh   no options; ./dev bench mpi builds first"
+    exit 0
+    ;;
+*)
+    echo "bench: $1: what is that? bench/mpi.sh takes no arguments" >&2
+    exit 2
+    ;;
+esac
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${TUTTI_BUILD:-$root/build/cpu}
 out=$build/bench

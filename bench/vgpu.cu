@@ -7,6 +7,7 @@
 #include "copies.h"
 #include "native_all_reduce.h"
 #include "team.cuh"
+#include "usage.h"
 
 #include <tutti.h>
 
@@ -194,8 +195,11 @@ template <typename T> static void bench_type()
     bench_kernels<T, all_reduce<T>>(small);
 }
 
-int main()
+int main(int argc, char **argv)
 {
+    if (argc > 1) {
+        return bench_usage(argv[1], "vgpu   what virtual GPUs cost; no options");
+    }
     printf("virtual GPUs on %d worker threads; medians of %d\n", vgpuWorkerCount(), rounds);
     double load = 0;
     if (getloadavg(&load, 1) == 1 && load > 0.5) {

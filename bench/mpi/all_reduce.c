@@ -8,6 +8,8 @@
 //   ranks bytes mpi_alone mpi tutti tutti_queued     (microseconds a call)
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
+#include "../usage.h"
+
 #include <mpi.h>
 #include <nccl.h>
 #include <stdbool.h>
@@ -227,6 +229,9 @@ int main(int argc, char **argv)
     struct bench b = {0};
     double alone[SIZES];
     int calls[SIZES];
+    if (argc > 1) {
+        return bench_usage(argv[1], "mpirun -np RANKS mpi_all_reduce   no options");
+    }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &b.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &b.ranks);

@@ -1,7 +1,9 @@
 // Reads the lines of all_reduce.c from stdin, prints them as a table with the ratios and their
 // geometric mean, and draws them: a panel for each number of processes, time by size, both axes
-// logarithmic. Usage: draw FILE.svg. Exit status 1 where tutti is slower in the mean.
+// logarithmic. Exit status 1 where tutti is slower in the mean.
 // SPDX-License-Identifier: Apache-2.0
+#include "../usage.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -177,9 +179,13 @@ static void draw(FILE *to, const struct point *points, int n)
 int main(int argc, char **argv)
 {
     struct point points[MOST];
+    if (argc != 2 || argv[1][0] == '-') {
+        return bench_usage(argc > 2 && argv[1][0] != '-' ? argv[2] : argv[1], // or NULL
+                           "mpi_draw FILE.svg < lines of mpi_all_reduce");
+    }
     int n = read_points(points);
-    if (argc != 2 || n == 0) {
-        (void)fprintf(stderr, "bench: usage: draw FILE.svg < lines of all_reduce\n");
+    if (n == 0) {
+        (void)fprintf(stderr, "bench: standard input has no line of mpi_all_reduce\n");
         return 2;
     }
     print_table(points, n);

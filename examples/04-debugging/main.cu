@@ -155,25 +155,27 @@ static bool run_rank(const struct lesson_rank *self)
 
 int main(int argc, char **argv)
 {
-    bool known = true;
+    int word = 1; // of argv: the first that is common to all lessons
     if (argc >= 3 && strcmp(argv[1], "--fault") == 0) {
-        known = false;
+        word = 2;
         for (int i = FAULT_NONE; i <= FAULT_OUTSIDE; i++) {
             if (strcmp(argv[2], fault_names[i]) == 0) {
                 chosen_fault = (enum fault)i;
-                known = true;
+                word = 3;
             }
         }
-        argv[2] = argv[0]; // the rest is common to all lessons
-        argv += 2;
-        argc -= 2;
     }
-    if (!known || (argc > 1 && strcmp(argv[1], "--processes") != 0)) {
+    if (word < argc && strcmp(argv[word], "--processes") != 0) {
+        bool asks = argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+        if (!asks) {
+            printf("%s: what is that?\n", argv[word]);
+        }
         printf("usage: debugging [--fault none|race|deadlock|outside] [--processes]\n");
-        return argc == 2 && strcmp(argv[1], "--help") == 0 ? 0 : 1;
+        return asks ? 0 : 1;
     }
     struct lesson_options defaults = {1, 1, threads, 0, LESSON_FLOAT, 1, ranks, 0};
-    return lesson_run(argc, argv,
+    argv[word - 1] = argv[0];
+    return lesson_run(argc - word + 1, argv + word - 1,
                       "Lesson 04: finding a race, a deadlock and an access outside a window",
                       &defaults, run_rank);
 }

@@ -176,10 +176,7 @@ static bool can_run(const struct lesson_rank *self, ncclComm_t comm)
     const struct lesson_options *options = self->options;
     ncclCommProperties_t can = NCCL_COMM_PROPERTIES_INITIALIZER;
     CHECK_NCCL(ncclCommQueryProperties(comm, &can));
-    return lesson_require(self, options->type == LESSON_FLOAT,
-                          "%s: between two collectives a matrix is rounded, in one kernel it is "
-                          "not; with float there is nothing to round. Use --dtype float.",
-                          lesson_type_name(options->type)) &&
+    return lesson_kernel_fits(self, (const void *)fused) &&
            lesson_require(self, options->tokens % (size_t)self->ranks == 0,
                           "%zu tokens over %d ranks: ncclReduceScatter gives all ranks equally "
                           "many. Use a multiple of %d, or tuttiReduceScatterV (lesson 08).",
@@ -193,14 +190,17 @@ static bool can_run(const struct lesson_rank *self, ncclComm_t comm)
                           "unfused one does not.");
 }
 
-// Bytes of one rank by one way, in multiples of its part of the matrix; n ranks.
+// Bytes of one rank by one way, in multiples of its part of the matrix; n ranks. In: what it loads
+// from peers, and what they store to it; out: what they load from it, and what it stores to them.
 static void print_table(const struct lesson_rank *self, const struct rank *r, const double *seconds)
 {
     const size_t part = r->part * sizeof(float), peers = (size_t)self->ranks - 1;
     lesson_say(self, "On each rank                    unfused        fused\n");
     lesson_say(self, "  launches                 %12d %12d\n", 3, 1);
-    lesson_say(self, "  bytes from peers         %12zu %12zu\n", peers * part, peers * part);
-    lesson_say(self, "  bytes to peers           %12zu %12zu\n", peers * part, peers * part);
+    lesson_say(self, "  bytes in                 %12zu %12zu\n", 2 * peers * part,
+               2 * peers * part);
+    lesson_say(self, "  bytes out                %12zu %12zu\n", 2 * peers * part,
+               2 * peers * part);
     // Unfused: the input is read, the sums are written, read twice, written as rows, read to be
     // sent. Fused: the input is read, the rows are written.
     lesson_say(self, "  bytes of own memory      %12zu %12zu\n", 6 * part, 2 * part);
@@ -322,8 +322,8 @@ static bool run_rank(const struct lesson_rank *self)
 
 int main(int argc, char **argv)
 {
-    struct lesson_options defaults = {
-        4096, 1024, 256, 1e-6f, LESSON_FLOAT, 1, 0, LESSON_SHAPE | LESSON_TYPE | LESSON_EPS};
+    struct lesson_options defaults = {4096,         1024, 256, 1e-6f,
+                                      LESSON_FLOAT, 1,    0,   LESSON_SHAPE | LESSON_EPS};
     return lesson_run(argc, argv, "Lesson 05: two collectives and a kernel, or one kernel",
                       &defaults, run_rank);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lesson 06: the six collectives, every number printed.
+// Lesson 06: the eight collectives, every number printed.
 //
 // Four ranks. Before each operation rank r has the numbers r0, r1, r2, r3 (rank 2: 20 21 22 23), so
 // that each number afterwards tells whose it was and where it lay. Sums are sums of such numbers.
@@ -16,6 +16,8 @@ enum operation {
     BROADCAST,
     REDUCE,
     ALL_REDUCE,
+    GATHER,
+    SCATTER,
     REDUCE_SCATTER,
     ALL_GATHER,
     ALL_TO_ALL,
@@ -34,6 +36,8 @@ static const struct shape shapes[OPERATIONS] = {
     {"broadcast from rank 1", RANKS, RANKS, false, true},
     {"reduce (sum) to rank 1", RANKS, RANKS, true, true},
     {"all-reduce (sum)", RANKS, RANKS, false, true},
+    {"gather to rank 1", 1, RANKS, true, true},
+    {"scatter from rank 1", RANKS, 1, false, true},
     {"reduce-scatter (sum)", RANKS, 1, false, true},
     {"all-gather", 1, RANKS, false, true},
     {"all-to-all", RANKS, RANKS, false, false},
@@ -54,11 +58,15 @@ static ncclResult_t call(enum operation operation, const struct rank *r, const i
         return ncclReduce(send, recv, RANKS, ncclInt, ncclSum, ROOT, r->comm, r->stream);
     case ALL_REDUCE:
         return ncclAllReduce(send, recv, RANKS, ncclInt, ncclSum, r->comm, r->stream);
-    case REDUCE_SCATTER: // the count is that of one rank's part ...
+    case GATHER: // from here on the count is that of one rank's part
+        return ncclGather(send, recv, 1, ncclInt, ROOT, r->comm, r->stream);
+    case SCATTER:
+        return ncclScatter(send, recv, 1, ncclInt, ROOT, r->comm, r->stream);
+    case REDUCE_SCATTER:
         return ncclReduceScatter(send, recv, 1, ncclInt, ncclSum, r->comm, r->stream);
-    case ALL_GATHER: // ... as here ...
+    case ALL_GATHER:
         return ncclAllGather(send, recv, 1, ncclInt, r->comm, r->stream);
-    default: // ... and here
+    default:
         return ncclAlltoAll(send, recv, 1, ncclInt, r->comm, r->stream);
     }
 }
@@ -69,8 +77,11 @@ static int expected(enum operation operation, int rank, int i)
     switch (operation) {
     case BROADCAST:
         return 10 * ROOT + i;
+    case SCATTER:
+        return 10 * ROOT + rank;
     case REDUCE_SCATTER:
         return 60 + 4 * rank;
+    case GATHER:
     case ALL_GATHER:
         return 10 * i;
     case ALL_TO_ALL:
@@ -113,9 +124,9 @@ static void run(const struct lesson_rank *self, const struct rank *r, enum opera
     const int nothing[NUMBERS] = {-1, -1, -1, -1};
     const int *send = r->send;
     int *recv = r->recv;
-    if (in_place && shape->gets < shape->sends) { // reduce-scatter: the own part of the input
+    if (in_place && shape->gets < shape->sends) { // (reduce-)scatter: the own part of the input
         recv = r->send + self->rank;
-    } else if (in_place) { // all-gather: the own part of the output; else the same buffer
+    } else if (in_place) { // (all-)gather: the own part of the output; else the same buffer
         send = recv + (shape->sends < shape->gets ? self->rank : 0);
     }
     for (int i = 0; i < RANKS; i++) {
@@ -191,5 +202,5 @@ static bool run_rank(const struct lesson_rank *self)
 int main(int argc, char **argv)
 {
     struct lesson_options defaults = {RANKS, 1, 1, 0, LESSON_FLOAT, 1, RANKS, 0};
-    return lesson_run(argc, argv, "Lesson 06: the six collectives", &defaults, run_rank);
+    return lesson_run(argc, argv, "Lesson 06: the eight collectives", &defaults, run_rank);
 }

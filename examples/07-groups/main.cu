@@ -146,7 +146,10 @@ int main(int argc, char **argv)
 {
     struct all all;
     if (argc > 1) {
-        bool asks = strcmp(argv[1], "--help") == 0;
+        bool asks = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
+        if (!asks) {
+            fprintf(stderr, "%s: what is that?\n", argv[1]);
+        }
         fprintf(asks ? stdout : stderr, "usage: groups   (no options)\n");
         return asks ? 0 : 1;
     }

@@ -115,6 +115,11 @@ static void print_table(const struct lesson_rank *self, const struct layout *lay
 
 static bool run_rank(const struct lesson_rank *self)
 {
+    // The kernel that moves padded rows together must have been compiled for these GPUs.
+    if (!lesson_kernel_fits(self, (const void *)compact)) {
+        return false;
+    }
+
     // Step 1: who has how many. Here all ranks know; where they do not, each first tells the others
     // its number, by an ncclAllGather of one element.
     const struct layout layout = make_layout();

@@ -275,7 +275,7 @@ static void print_help(const char *title, const struct lesson_options *defaults)
         printf("  --eps X          added to the mean of the squares (default %g)\n",
                (double)defaults->eps);
     }
-    printf("  --help           this text\n");
+    printf("  -h, --help       this text\n");
 }
 
 // Reads a whole number between 1 and `most`; ends the program with a message when it is none.
@@ -319,10 +319,10 @@ static void choose_options(unsigned offers, struct option *chosen)
     static const struct {
         unsigned offer; // 0: every lesson's
         struct option option;
-    } all[] = {{0, {"help", no_argument, NULL, 'H'}},
+    } all[] = {{0, {"help", no_argument, NULL, 'h'}},
                {0, {"processes", no_argument, NULL, 'p'}},
                {LESSON_SHAPE, {"tokens", required_argument, NULL, 't'}},
-               {LESSON_SHAPE, {"hidden", required_argument, NULL, 'h'}},
+               {LESSON_SHAPE, {"hidden", required_argument, NULL, 'w'}},
                {LESSON_SHAPE, {"threads", required_argument, NULL, 'b'}},
                {LESSON_TYPE, {"dtype", required_argument, NULL, 'd'}},
                {LESSON_SHAPE, {"iterations", required_argument, NULL, 'i'}},
@@ -342,13 +342,13 @@ static void read_options(int argc, char **argv, const char *title, struct lesson
     struct option offered[OPTIONS_MAX];
     const struct lesson_options defaults = *options;
     choose_options(options->offers, offered);
-    int letter = 0;
-    while ((letter = getopt_long(argc, argv, ":", offered, NULL)) != -1) {
+    int letter = 0, word = optind; // which of argv is read
+    for (; (letter = getopt_long(argc, argv, "+:h", offered, NULL)) != -1; word = optind) {
         switch (letter) {
         case 't':
             options->tokens = (size_t)read_number("--tokens", optarg, 1LL << 40);
             break;
-        case 'h':
+        case 'w':
             options->hidden = (size_t)read_number("--hidden", optarg, 1LL << 32);
             break;
         case 'b':
@@ -369,11 +369,11 @@ static void read_options(int argc, char **argv, const char *title, struct lesson
         case 'e':
             options->eps = read_eps(optarg);
             break;
-        case 'H':
+        case 'h':
             print_help(title, &defaults);
             exit(0);
         default:
-            fprintf(stderr, "%s: %s; see --help\n", argv[optind - 1],
+            fprintf(stderr, "%s: %s; see --help\n", argv[word],
                     letter == ':' ? "a value is missing" : "no option of this lesson");
             exit(1);
         }

@@ -20,7 +20,7 @@ NVCC ?= "$(CUDA_HOME)/bin/nvcc"
 ARCH ?= sm_90
 FLAGS ?= -O2 -g
 ARGS ?=
-# Options to show in the help.
+# Options to show in the help; empty: the program has none.
 SAMPLE ?= --ranks 4
 
 COMMON := $(FOLDER)lesson.c
@@ -42,7 +42,7 @@ clean:
 help:
 	@echo "$(ABOUT)"
 	@echo "  make         build $(NAME)"
-	@echo "  make run     build it and run it; ARGS=\"$(SAMPLE)\" passes options"
+	@echo "  make run     build it and run it$(if $(SAMPLE),; ARGS=\"$(SAMPLE)\" passes options)"
 	@echo "  make clean   remove what make made"
 	@echo "settings:"
 	@echo "  CUDA_HOME    $(CUDA_HOME)"

@@ -5,6 +5,6 @@
 
 #include "plan/plan.h"
 
-extern const struct tt_algorithm tt_switch, tt_direct, tt_ring, tt_tree, tt_staged;
+extern const struct tt_algorithm tt_switch, tt_direct, tt_ring, tt_tree, tt_far_switch, tt_staged;
 
 #endif

@@ -40,6 +40,12 @@ static bool check(const struct tt_algorithm *algorithm, const struct tt_problem 
     return right;
 }
 
+// Scratch in the switch is bounded, so that plans grow with the count: these take too long here.
+static bool is_too_long(const struct tt_algorithm *algorithm, const struct tt_problem *problem)
+{
+    return algorithm->needs_multicast && algorithm->is_staged && problem->count >> 32 != 0;
+}
+
 // The problem by all algorithms that can do it, in place too where the function can.
 static bool check_all(struct tt_problem problem)
 {
@@ -48,7 +54,7 @@ static bool check_all(struct tt_problem problem)
     for (int i = 0; tt_algorithms[i] != NULL; i++) {
         for (int in_place = 0; in_place < 2; in_place++) {
             problem.in_place = in_place == 1;
-            if (tt_algorithms[i]->can(&problem)) {
+            if (tt_algorithms[i]->can(&problem) && !is_too_long(tt_algorithms[i], &problem)) {
                 right = check(tt_algorithms[i], &problem) && right;
                 able++;
             }

@@ -349,7 +349,7 @@ static void mutants(void)
                 release(&team);
             }
         }
-        printf("%-7s %d of %d mutants are wrong, %d have lost a wait that others imply\n",
+        printf("%-10s %d of %d mutants are wrong, %d have lost a wait that others imply\n",
                tt_algorithms[a]->name, tally.found, tally.mutants, tally.waits);
         EXPECT_EQ(tally.found + tally.waits, tally.mutants);
         EXPECT(tally.waits * 3 <= tally.mutants);

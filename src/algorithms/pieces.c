@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "algorithms/pieces.h"
 
-bool tt_sent_alike(const struct tt_problem *problem, int rank)
+// Whether what every rank sends to `rank` lies at one place of its send buffer.
+static bool is_sent_alike(const struct tt_problem *problem, int rank)
 {
     size_t first = tt_part_sent(problem, 0, rank).first;
     for (int from = 1; from < problem->nranks; from++) {
@@ -13,7 +14,8 @@ bool tt_sent_alike(const struct tt_problem *problem, int rank)
     return true;
 }
 
-bool tt_received_alike(const struct tt_problem *problem, int rank)
+// Whether what `rank` sends is received by every rank at one place of its receive buffer.
+static bool is_received_alike(const struct tt_problem *problem, int rank)
 {
     size_t first = tt_part_received(problem, 0, rank).first;
     for (int by = 1; by < problem->nranks; by++) {
@@ -28,7 +30,7 @@ void tt_reduce_sent(struct tt_builder *builder, const struct tt_problem *problem
                     struct tt_place out, struct tt_part share)
 {
     size_t element = problem->element;
-    bool alike = tt_sent_alike(problem, rank);
+    bool alike = is_sent_alike(problem, rank);
     int ins = alike ? 1 : problem->nranks;
     struct tt_place *in = tt_build_list(builder, ins);
     for (int from = 0; in != NULL && from < ins; from++) {
@@ -44,7 +46,7 @@ void tt_copy_received(struct tt_builder *builder, const struct tt_problem *probl
                       struct tt_part share)
 {
     size_t element = problem->element;
-    bool alike = tt_received_alike(problem, rank);
+    bool alike = is_received_alike(problem, rank);
     int outs = alike ? 1 : problem->nranks;
     struct tt_place *out = tt_build_list(builder, outs);
     for (int by = 0; out != NULL && by < outs; by++) {

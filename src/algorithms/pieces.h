@@ -7,11 +7,6 @@
 #include "plan/build.h"
 #include "plan/parts.h"
 
-// Whether what every rank sends to `rank` lies at one place of its send buffer.
-bool tt_sent_alike(const struct tt_problem *problem, int rank);
-// Whether what `rank` sends is received by every rank at one place of its receive buffer.
-bool tt_received_alike(const struct tt_problem *problem, int rank);
-
 // ReduceScatter: reduces elements `share` of rank's result out of all send buffers into `out`.
 void tt_reduce_sent(struct tt_builder *builder, const struct tt_problem *problem, int rank,
                     struct tt_place out, struct tt_part share);

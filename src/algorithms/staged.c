@@ -7,6 +7,8 @@
 //   2. each rank that receives copies, or reduces, from the others' slots to its own buffer and
 //      signals that they are free (DONE). AllReduce and Reduce: each rank reduces its slice of the
 //      chunk into the scratch of those who want it, who copy it out once all have signalled DONE.
+// In the switch, for buffers that it does not reach, the same, but slots are read by multicast
+// loads, or written by multicast stores, so that ranks then read their own.
 // SPDX-License-Identifier: Apache-2.0
 #include "algorithms/algorithms.h"
 #include "algorithms/share.h"
@@ -15,6 +17,7 @@ enum {
     SLOT_BYTES = 256 * 1024, // of a lane, for what goes in: a part of the second-level cache
     CHANNELS = 2,            // of a lane: READY, DONE
     MOST_LANES = TT_CHANNELS / CHANNELS,
+    MOST_LANES_IN_SWITCH = 4, // whose scratch is bounded
 };
 
 struct stage {
@@ -24,6 +27,7 @@ struct stage {
     int senders, receivers; // a rank, or TT_EVERY
     int blocks;             // that a rank sends: 1, or one for each rank
     bool combines;          // AllReduce, Reduce: results come by scratch, too
+    bool in_switch;         // slots are read, or written, through the switch
     size_t chunk, rounds;   // chunk: elements of a block
     size_t scratch;         // where the lane's begins
 };
@@ -31,6 +35,21 @@ struct stage {
 static bool can(const struct tt_problem *problem)
 {
     return tt_in_place_ok(problem);
+}
+
+// What tt_switch does for even counts, but for where the buffers are.
+static bool can_far_switch(const struct tt_problem *problem)
+{
+    switch (problem->function) {
+    case TT_ALL_REDUCE:
+    case TT_REDUCE:
+    case TT_BROADCAST:
+    case TT_REDUCE_SCATTER:
+    case TT_ALL_GATHER:
+        return problem->nranks > 1 && !problem->is_uneven;
+    default:
+        return false;
+    }
 }
 
 static int ready(const struct stage *stage)
@@ -84,6 +103,34 @@ static int reader(const struct stage *stage, int block)
     return stage->blocks > 1 ? block : stage->problem->root;
 }
 
+// The block that a rank fills in all ranks' slots by one store: it is there for all of them.
+static int block_for_all(const struct stage *stage, int rank)
+{
+    return stage->problem->function == TT_ALL_GATHER ? rank : 0;
+}
+
+static void store_to_all(const struct stage *stage, size_t round)
+{
+    struct tt_part sent = tt_part_sent(stage->problem, stage->rank, stage->problem->root);
+    struct tt_part part = piece(stage, sent, round);
+    struct tt_place out = slot(stage, TT_SWITCH, round, block_for_all(stage, stage->rank));
+    tt_build_copy(stage->builder, &out, 1, own(stage, TT_BUFFER_SEND, part), part.count);
+}
+
+static void copy_blocks(const struct stage *stage, size_t round)
+{
+    for (int block = 0; block < stage->blocks; block++) {
+        struct tt_part sent = tt_part_sent(stage->problem, stage->rank, reader(stage, block));
+        struct tt_part part = piece(stage, sent, round);
+        struct tt_place out = slot(stage, stage->rank, round, block);
+        // What nobody else reads is read where it is; the switch reads all.
+        bool is_own =
+            stage->receivers == stage->rank || (stage->blocks > 1 && block == stage->rank);
+        tt_build_copy(stage->builder, &out, 1, own(stage, TT_BUFFER_SEND, part),
+                      is_own && !stage->in_switch ? 0 : part.count);
+    }
+}
+
 static void copy_in(const struct stage *stage, size_t round)
 {
     if (!is_among(stage->senders, stage->rank)) {
@@ -92,25 +139,24 @@ static void copy_in(const struct stage *stage, size_t round)
     if (!stage->combines && round >= 2) {
         tt_build_wait(stage->builder, stage->receivers, done(stage), (uint32_t)round - 1);
     }
-    for (int block = 0; block < stage->blocks; block++) {
-        struct tt_part sent = tt_part_sent(stage->problem, stage->rank, reader(stage, block));
-        struct tt_part part = piece(stage, sent, round);
-        struct tt_place out = slot(stage, stage->rank, round, block);
-        // What nobody else reads is read where it is.
-        bool is_own =
-            stage->receivers == stage->rank || (stage->blocks > 1 && block == stage->rank);
-        tt_build_copy(stage->builder, &out, 1, own(stage, TT_BUFFER_SEND, part),
-                      is_own ? 0 : part.count);
+    if (stage->in_switch && !tt_op_reduces(stage->problem->function)) {
+        store_to_all(stage, round);
+    } else {
+        copy_blocks(stage, round);
     }
     tt_build_signal(stage->builder, stage->receivers, ready(stage));
 }
 
-// What rank `from` sends to this one: in its slot, or in the own send buffer.
+// What rank `from` sends to this one: in its slot, or in the own send buffer; in the own slot where
+// the switch has brought it there.
 static struct tt_place source(const struct stage *stage, int from, size_t round)
 {
     if (from == stage->rank) {
         struct tt_part sent = tt_part_sent(stage->problem, from, stage->rank);
         return own(stage, TT_BUFFER_SEND, piece(stage, sent, round));
+    }
+    if (stage->in_switch) {
+        return slot(stage, stage->rank, round, block_for_all(stage, from));
     }
     return slot(stage, from, round, stage->blocks > 1 ? stage->rank : 0);
 }
@@ -123,6 +169,11 @@ static void read_slots(const struct stage *stage, size_t round)
         struct tt_part received = tt_part_received(problem, stage->rank, 0);
         struct tt_part part = piece(stage, received, round);
         struct tt_place out = own(stage, TT_BUFFER_RECV, part);
+        if (stage->in_switch) {
+            struct tt_place all = slot(stage, TT_SWITCH, round, stage->rank);
+            tt_build_reduce(stage->builder, &out, 1, &all, 1, part.count, 0);
+            return;
+        }
         struct tt_place *in = tt_build_list(stage->builder, problem->nranks);
         for (int from = 0; in != NULL && from < problem->nranks; from++) {
             in[from] = source(stage, from, round);
@@ -161,8 +212,9 @@ static void combine(const struct stage *stage, size_t round)
     struct tt_part slice =
         tt_share((struct tt_part){0, part.count}, problem->element, problem->nranks, stage->rank);
     int to = problem->function == TT_ALL_REDUCE ? TT_EVERY : problem->root;
-    struct tt_place in = slot(stage, TT_EVERY, round, 0);
-    struct tt_place out = slot(stage, to, round, stage->blocks);
+    int every = stage->in_switch ? TT_SWITCH : TT_EVERY;
+    struct tt_place in = slot(stage, every, round, 0);
+    struct tt_place out = slot(stage, to == TT_EVERY ? every : to, round, stage->blocks);
     in.offset += slice.first * problem->element;
     out.offset += slice.first * problem->element;
     tt_build_wait(stage->builder, TT_EVERY, ready(stage), (uint32_t)round + 1);
@@ -207,21 +259,33 @@ static void build_lane(struct stage *stage)
     }
 }
 
-static void build(const struct tt_problem *problem, int rank, struct tt_builder *builder)
+// Elements of a block in a slot, of `share` in all.
+static size_t chunk_of(const struct stage *stage, size_t share)
+{
+    size_t element = stage->problem->element, line = tt_line_elements(element);
+    size_t chunk = tt_chunk_elements(SLOT_BYTES / (size_t)stage->blocks, share, element);
+    size_t blocks = (size_t)(stage->blocks + (stage->combines ? 1 : 0));
+    size_t most = TT_SWITCH_SCRATCH / (2 * (size_t)stage->lanes * blocks) / element / line * line;
+    return stage->in_switch && chunk > most ? most : chunk;
+}
+
+static void build_stage(const struct tt_problem *problem, int rank, struct tt_builder *builder,
+                        bool in_switch)
 {
     enum tt_function function = problem->function;
     bool from_root = function == TT_BROADCAST || function == TT_SCATTER;
-    bool by_rank =
-        function == TT_ALL_TO_ALL || function == TT_SCATTER || function == TT_REDUCE_SCATTER;
-    struct stage stage = {.problem = problem, .builder = builder, .rank = rank};
+    bool by_rank = function == TT_ALL_TO_ALL || function == TT_SCATTER ||
+                   function == TT_REDUCE_SCATTER || (in_switch && function == TT_ALL_GATHER);
+    struct stage stage = {
+        .problem = problem, .builder = builder, .rank = rank, .in_switch = in_switch};
     stage.senders = from_root ? problem->root : TT_EVERY;
     stage.receivers = function == TT_GATHER ? problem->root : TT_EVERY;
     stage.blocks = by_rank ? problem->nranks : 1;
     stage.combines = function == TT_ALL_REDUCE || function == TT_REDUCE;
     size_t largest = largest_block(problem);
-    stage.lanes = tt_lanes_for(problem, largest, MOST_LANES);
+    stage.lanes = tt_lanes_for(problem, largest, in_switch ? MOST_LANES_IN_SWITCH : MOST_LANES);
     size_t share = tt_share((struct tt_part){0, largest}, problem->element, stage.lanes, 0).count;
-    stage.chunk = tt_chunk_elements(SLOT_BYTES / (size_t)stage.blocks, share, problem->element);
+    stage.chunk = chunk_of(&stage, share);
     stage.rounds = tt_chunks(share, stage.chunk);
     for (; stage.lane < stage.lanes; stage.lane++) {
         build_lane(&stage);
@@ -230,9 +294,28 @@ static void build(const struct tt_problem *problem, int rank, struct tt_builder 
     tt_build_scratch(builder, largest > 0 ? stage.scratch : 0);
 }
 
+static void build(const struct tt_problem *problem, int rank, struct tt_builder *builder)
+{
+    build_stage(problem, rank, builder, false);
+}
+
+static void build_far_switch(const struct tt_problem *problem, int rank, struct tt_builder *builder)
+{
+    build_stage(problem, rank, builder, true);
+}
+
 const struct tt_algorithm tt_staged = {
     .name = "staged",
     .is_staged = true,
     .can = can,
     .build = build,
+};
+
+const struct tt_algorithm tt_far_switch = {
+    .name = "far_switch",
+    .nccl_name = "NVLS",
+    .needs_multicast = true,
+    .is_staged = true,
+    .can = can_far_switch,
+    .build = build_far_switch,
 };

@@ -3,36 +3,22 @@
 // ranks.
 // SPDX-License-Identifier: Apache-2.0
 #include "algorithms/algorithms.h"
-#include "algorithms/pieces.h"
 #include "algorithms/share.h"
+#include "plan/build.h"
+#include "plan/parts.h"
 
 enum { MOST_LANES = 1024 };
 
-// The switch reaches the same place of all buffers.
+// Uneven sizes have no buffers of which the switch is known to reach all that is touched.
 static bool can(const struct tt_problem *problem)
 {
-    if (problem->nranks < 2) {
-        return false;
-    }
     switch (problem->function) {
     case TT_ALL_REDUCE:
     case TT_REDUCE:
     case TT_BROADCAST:
-        return true;
     case TT_REDUCE_SCATTER:
-        for (int rank = 0; rank < problem->nranks; rank++) {
-            if (!tt_sent_alike(problem, rank)) {
-                return false;
-            }
-        }
-        return true;
     case TT_ALL_GATHER:
-        for (int rank = 0; rank < problem->nranks; rank++) {
-            if (!tt_received_alike(problem, rank)) {
-                return false;
-            }
-        }
-        return true;
+        return problem->nranks > 1 && !problem->is_uneven;
     default:
         return false;
     }

@@ -2,5 +2,5 @@
 #include "algorithms/algorithms.h"
 
 const struct tt_algorithm *const tt_algorithms[] = {
-    &tt_switch, &tt_direct, &tt_ring, &tt_tree, &tt_staged, NULL,
+    &tt_switch, &tt_direct, &tt_ring, &tt_tree, &tt_staged, &tt_far_switch, NULL,
 };

@@ -2,11 +2,13 @@
 #include "api/arguments.h"
 
 #include "base/log.h"
+#include "base/stream.h"
 #include "comm/comm.h"
 #include "comm/operators.h"
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>
+#include <stdio.h>
 
 static ncclResult_t check_operator(const struct ncclComm *comm, const struct tt_arguments *a)
 {
@@ -68,21 +70,32 @@ ncclResult_t tt_check_arguments(const struct ncclComm *comm, const struct tt_arg
     }
     size_t times = (a->is_per_rank ? (size_t)comm->nranks : 1) * element, bytes;
     if (__builtin_mul_overflow(a->count, times, &bytes) || bytes > PTRDIFF_MAX) {
-        return tt_fail(
-            ncclInvalidArgument,
-            "%s: rank %d: count is %zu: its %zu bytes each are more than an address space holds",
-            a->call, comm->rank, a->count, times);
+        char ranks[32] = "";
+        if (a->is_per_rank) {
+            (void)snprintf(ranks, sizeof ranks, " for each of %d ranks", comm->nranks);
+        }
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: count is %zu: so many elements of %zu byte%s%s are more than "
+                       "an address space holds",
+                       a->call, comm->rank, a->count, element, element == 1 ? "" : "s", ranks);
     }
     return a->reduces && a->count > 0 ? check_reduction(comm, a) : ncclSuccess;
 }
 
 ncclResult_t tt_check_buffer(const struct ncclComm *comm, const char *call, const char *name,
-                             const void *buffer)
+                             const void *buffer, size_t bytes)
 {
-    return buffer != NULL ? ncclSuccess
-                          : tt_fail(ncclInvalidArgument,
-                                    "%s: rank %d: %s is NULL, must be a buffer on this rank", call,
-                                    comm->rank, name);
+    if (buffer == NULL) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: %s is NULL, must be a buffer on this rank", call, comm->rank,
+                       name);
+    }
+    return bytes <= UINTPTR_MAX - (uintptr_t)buffer
+               ? ncclSuccess
+               : tt_fail(ncclInvalidArgument,
+                         "%s: rank %d: %s is %p, from where on %zu bytes are more than there are "
+                         "addresses",
+                         call, comm->rank, name, buffer, bytes);
 }
 
 // A stream works on the device that it was made on.
@@ -99,18 +112,12 @@ ncclResult_t tt_check_stream(struct ncclComm *comm, const char *call, cudaStream
         return ncclSuccess; // the question would end the capture
     }
     error = error == cudaSuccess && !is_default ? cudaStreamGetDevice(stream, &device) : error;
-    if (error == cudaErrorInvalidResourceHandle) {
-        (void)cudaGetLastError();
-        return tt_fail(ncclInvalidArgument,
-                       "rank %d: %s: stream %p is no stream of this process, or was destroyed",
-                       comm->rank, call, (void *)stream);
-    }
-    TRY(tt_cuda((int)error, "cudaStreamGetDevice"));
+    TRY(tt_stream_error(comm->rank, stream, (int)error, "cudaStreamGetDevice"));
     if (device != comm->cuda_device) {
         return tt_fail(ncclInvalidArgument,
-                       "rank %d: %s: stream %p is of device %d, but the communicator's device is "
+                       "%s: rank %d: stream %p is of device %d, but the communicator's device is "
                        "%d; make the stream there",
-                       comm->rank, call, (void *)stream, device, comm->cuda_device);
+                       call, comm->rank, (void *)stream, device, comm->cuda_device);
     }
     comm->checked_stream = stream;
     return ncclSuccess;

@@ -25,9 +25,10 @@ struct tt_arguments {
 // Root or peer, type, operator, size, and what 8-bit floats and own operators need. The caller has
 // entered the communicator. ncclInvalidArgument naming argument, value and what is possible.
 ncclResult_t tt_check_arguments(const struct ncclComm *comm, const struct tt_arguments *arguments);
-// A buffer that the call reads or writes: not NULL.
+// A buffer of which the call reads or writes the first `bytes` bytes: not NULL, and with addresses
+// for all of them.
 ncclResult_t tt_check_buffer(const struct ncclComm *comm, const char *call, const char *name,
-                             const void *buffer);
+                             const void *buffer, size_t bytes);
 // A stream of the communicator's device. ncclInvalidArgument.
 ncclResult_t tt_check_stream(struct ncclComm *comm, const char *call, cudaStream_t stream);
 

@@ -32,13 +32,6 @@ struct call {
     cudaStream_t stream;
 };
 
-// What the group keeps until its end.
-struct launch {
-    struct tt_op op;
-    struct tt_call_context context;
-    cudaStream_t stream;
-};
-
 ncclResult_t tt_collective_check_choice(const struct ncclComm *comm, const char *call,
                                         enum tt_function function, bool is_uneven)
 {
@@ -48,7 +41,8 @@ ncclResult_t tt_collective_check_choice(const struct ncclComm *comm, const char 
     struct tt_settings set = {.algorithms = tt_param_text(TT_PARAM_ALGO),
                               .protocols = tt_param_text(TT_PARAM_PROTO),
                               .nranks = comm->nranks,
-                              .has_multicast = !is_uneven && tt_multicast_possible(comm)};
+                              .is_uneven = is_uneven,
+                              .has_multicast = tt_multicast_possible(comm)};
     return tt_choice_refuse(call, comm->rank, function, set);
 }
 
@@ -95,11 +89,13 @@ static ncclResult_t make_op(const struct call *call, struct tt_op *op)
                          .type = call->type,
                          .root = call->root};
     tt_collective_set_operator(comm, call->op, op);
-    if (tt_op_send_bytes(op, comm->rank, comm->nranks) > 0) {
-        TRY(tt_check_buffer(comm, call->name, "sendbuff", call->sendbuff));
+    size_t send_bytes = tt_op_send_bytes(op, comm->rank, comm->nranks);
+    size_t recv_bytes = tt_op_recv_bytes(op, comm->rank, comm->nranks);
+    if (send_bytes > 0) {
+        TRY(tt_check_buffer(comm, call->name, "sendbuff", call->sendbuff, send_bytes));
     }
-    if (tt_op_recv_bytes(op, comm->rank, comm->nranks) > 0) {
-        TRY(tt_check_buffer(comm, call->name, "recvbuff", call->recvbuff));
+    if (recv_bytes > 0) {
+        TRY(tt_check_buffer(comm, call->name, "recvbuff", call->recvbuff, recv_bytes));
     }
     return ncclSuccess;
 }
@@ -119,9 +115,9 @@ static char *find_multicast(const struct ncclComm *comm, const void *buffer, siz
 }
 
 // Fills what the switch would load from, or store to; nothing where it does not reach all of that.
-static void set_multicast(const struct ncclComm *comm, struct launch *launch)
+static void set_multicast(const struct ncclComm *comm, struct tt_collective *collective)
 {
-    const struct tt_op *op = &launch->op;
+    const struct tt_op *op = &collective->op;
     struct tt_multicast found = {.where = 1};
     bool loads = tt_op_reduces(op->function);
     bool stores = op->function == TT_ALL_REDUCE || op->function == TT_BROADCAST ||
@@ -138,13 +134,13 @@ static void set_multicast(const struct ncclComm *comm, struct launch *launch)
         found.recv = find_multicast(comm, op->recv, bytes, &found.where);
     }
     if ((found.send != NULL || !loads) && (found.recv != NULL || !stores) && found.where != 0) {
-        launch->context.multicast = found;
+        collective->context.multicast = found;
     }
 }
 
-ncclResult_t tt_collective_run(struct ncclComm *comm, const struct tt_op *op,
-                               struct tt_call_context *context, cudaStream_t stream)
+ncclResult_t tt_collective_run(struct ncclComm *comm, struct tt_collective *collective)
 {
+    const struct tt_op *op = &collective->op;
     if (comm->host == NULL || tt_executor->collective == NULL) {
         return tt_team_refuse(comm, tt_function_name(op->function));
     }
@@ -152,41 +148,41 @@ ncclResult_t tt_collective_run(struct ncclComm *comm, const struct tt_op *op,
                                       tt_op_recv_bytes(op, comm->rank, comm->nranks))) {
         return ncclSuccess;
     }
-    context->may_wait = tt_group_may_wait();
-    return tt_executor->collective(comm->host, op, context, stream);
+    collective->context.may_wait = tt_group_may_wait();
+    return tt_executor->collective(comm->host, op, &collective->context, collective->stream);
 }
 
 static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
 {
-    struct launch *launch = argument;
-    return tt_collective_run(comm, &launch->op, &launch->context, launch->stream);
+    return tt_collective_run(comm, argument);
 }
 
-static ncclResult_t prepare(const struct call *call, struct launch *launch)
+static ncclResult_t prepare(const struct call *call, struct tt_collective *collective)
 {
     TRY(check(call));
     if (call->count == 0) {
         return ncclSuccess;
     }
     TRY(tt_collective_check_choice(call->comm, call->name, call->function, false));
-    TRY(make_op(call, &launch->op));
-    set_multicast(call->comm, launch);
+    TRY(make_op(call, &collective->op));
+    set_multicast(call->comm, collective);
     return tt_check_stream(call->comm, call->name, call->stream);
 }
 
 static ncclResult_t submit(const struct call *call)
 {
     ncclComm_t comm = call->comm;
-    struct launch launch = {.stream = call->stream};
+    struct tt_collective collective = {.stream = call->stream};
     ncclResult_t result = tt_comm_enter(comm, call->name);
     if (result != ncclSuccess) {
         return tt_group_latch(result);
     }
-    result = prepare(call, &launch);
+    result = prepare(call, &collective);
     if (result != ncclSuccess) {
         (void)tt_group_latch(result);
     } else if (call->count > 0) { // else there is nothing to do, and nothing to wait for
-        result = tt_group_launch(comm, run_launch, &launch, sizeof launch);
+        result = tt_group_launch(comm, TT_GROUP_LAUNCH, call->stream, run_launch, &collective,
+                                 sizeof collective);
     }
     tt_comm_leave(comm);
     return result;

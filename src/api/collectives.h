@@ -11,10 +11,15 @@ struct ncclComm;
 // Puts a reduction's operator into *op: NCCL's, or the program's own with its factor. It has been
 // checked.
 void tt_collective_set_operator(const struct ncclComm *comm, ncclRedOp_t kind, struct tt_op *op);
-// Hands a checked collective to the executor. ncclInvalidUsage where the communicator has no host
-// team.
-ncclResult_t tt_collective_run(struct ncclComm *comm, const struct tt_op *op,
-                               struct tt_call_context *context, cudaStream_t stream);
+// What the group keeps of a checked collective until its end; what it keeps of an uneven one begins
+// with it.
+struct tt_collective {
+    struct tt_op op;
+    struct tt_call_context context;
+    cudaStream_t stream;
+};
+// Hands it to the executor. ncclInvalidUsage where the communicator has no host team.
+ncclResult_t tt_collective_run(struct ncclComm *comm, struct tt_collective *collective);
 
 // Whether NCCL_ALGO and NCCL_PROTO leave a way to do the function: ncclInvalidUsage that says what
 // would.

@@ -85,7 +85,7 @@ TT_FUNCTION(ncclResult_t, CommInitAll, (ncclComm_t * comm, int ndev, const int *
         }
         tt_group_latch(result);
     }
-    ncclResult_t result = tt_group_end();
+    ncclResult_t result = tt_group_end("ncclCommInitAll");
     cudaSetDevice(before);
     return result;
 }
@@ -162,7 +162,7 @@ TT_FUNCTION(ncclResult_t, GroupStart, (void))
 
 TT_FUNCTION(ncclResult_t, GroupEnd, (void))
 {
-    return tt_group_end();
+    return tt_group_end("ncclGroupEnd");
 }
 
 static ncclResult_t check_simulation(const ncclSimInfo_t *info)
@@ -180,7 +180,7 @@ static ncclResult_t check_simulation(const ncclSimInfo_t *info)
 TT_FUNCTION(ncclResult_t, GroupSimulateEnd, (ncclSimInfo_t * simInfo))
 {
     if (simInfo == NULL) {
-        return tt_group_end();
+        return tt_group_end("ncclGroupSimulateEnd");
     }
     ncclResult_t wrong = tt_group_latch(check_simulation(simInfo)); // then the group ends, too
     ncclResult_t result = tt_group_simulate_end(&simInfo->estimatedTime);

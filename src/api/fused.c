@@ -37,23 +37,23 @@ static ncclResult_t read_options(const struct ncclComm *comm,
     }
     if (options->size < sizeof *out || options->size > 4096) {
         return tt_fail(ncclInvalidArgument,
-                       "rank %d: %s: options->size is %zu; begin with "
+                       "%s: rank %d: options->size is %zu; begin with "
                        "TUTTI_RMSNORM_OPTIONS_INITIALIZER (%zu bytes in this version)",
-                       comm->rank, function_name, options->size, sizeof *out);
+                       function_name, comm->rank, options->size, sizeof *out);
     }
     const char *bytes = (const char *)options;
     for (size_t i = sizeof *out; i < options->size; i++) {
         if (bytes[i] != 0) {
             return tt_fail(ncclInvalidArgument,
-                           "rank %d: %s: options have a field at byte %zu that version %d.%d.%d "
+                           "%s: rank %d: options have a field at byte %zu that version %d.%d.%d "
                            "does not know",
-                           comm->rank, function_name, i, TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
+                           function_name, comm->rank, i, TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
         }
     }
     *out = *options;
     if (!(out->eps >= 0.0f && isfinite(out->eps))) {
-        return tt_fail(ncclInvalidArgument, "rank %d: %s: eps is %g, must be finite and >= 0",
-                       comm->rank, function_name, (double)out->eps);
+        return tt_fail(ncclInvalidArgument, "%s: rank %d: eps is %g, must be finite and >= 0",
+                       function_name, comm->rank, (double)out->eps);
     }
     return ncclSuccess;
 }
@@ -78,23 +78,23 @@ static ncclResult_t check_shape(const struct ncclComm *comm, size_t tokens, size
     size_t element = element_bytes(type);
     if (element == 0) {
         return tt_fail(ncclInvalidArgument,
-                       "rank %d: %s: datatype is %d; ncclFloat32 (%d), ncclFloat16 (%d) and "
+                       "%s: rank %d: datatype is %d; ncclFloat32 (%d), ncclFloat16 (%d) and "
                        "ncclBfloat16 (%d) are possible",
-                       comm->rank, function_name, (int)type, (int)ncclFloat32, (int)ncclFloat16,
+                       function_name, comm->rank, (int)type, (int)ncclFloat32, (int)ncclFloat16,
                        (int)ncclBfloat16);
     }
     if (hidden == 0) {
-        return tt_fail(ncclInvalidArgument, "rank %d: %s: hidden is 0, must be at least 1",
-                       comm->rank, function_name);
+        return tt_fail(ncclInvalidArgument, "%s: rank %d: hidden is 0, must be at least 1",
+                       function_name, comm->rank);
     }
     size_t bytes;
     if (__builtin_mul_overflow(tokens, hidden, &bytes) ||
         __builtin_mul_overflow(bytes, element, &bytes) || bytes > SIZE_MAX / 2) {
         return tt_fail(
             ncclInvalidArgument,
-            "rank %d: %s: tokens (%zu) times hidden (%zu) times %zu bytes is more than an "
+            "%s: rank %d: tokens (%zu) times hidden (%zu) times %zu bytes is more than an "
             "address space holds",
-            comm->rank, function_name, tokens, hidden, element);
+            function_name, comm->rank, tokens, hidden, element);
     }
     *element_out = element;
     *bytes_out = bytes;
@@ -105,13 +105,13 @@ static ncclResult_t check_alignment(const struct ncclComm *comm, const char *nam
                                     const void *pointer, size_t element)
 {
     if (pointer == NULL) {
-        return tt_fail(ncclInvalidArgument, "rank %d: %s: %s is NULL", comm->rank, function_name,
+        return tt_fail(ncclInvalidArgument, "%s: rank %d: %s is NULL", function_name, comm->rank,
                        name);
     }
     if (((uintptr_t)pointer & (element - 1)) != 0) {
         return tt_fail(ncclInvalidArgument,
-                       "rank %d: %s: %s %p is not a multiple of the element size, %zu bytes",
-                       comm->rank, function_name, name, pointer, element);
+                       "%s: rank %d: %s %p is not a multiple of the element size, %zu bytes",
+                       function_name, comm->rank, name, pointer, element);
     }
     return ncclSuccess;
 }
@@ -127,15 +127,15 @@ static const struct tt_window *find_window(const struct ncclComm *comm, const ch
     window = tt_window_find(comm, pointer, 1, offset_out);
     if (window != NULL) {
         (void)tt_fail(ncclInvalidArgument,
-                      "rank %d: %s: %s %p needs %zu bytes, but window %d has %zu left from there",
-                      comm->rank, function_name, name, pointer, bytes, window->number,
+                      "%s: rank %d: %s %p needs %zu bytes, but window %d has %zu left from there",
+                      function_name, comm->rank, name, pointer, bytes, window->number,
                       window->bytes - *offset_out);
         return NULL;
     }
     (void)tt_fail(ncclInvalidArgument,
-                  "rank %d: %s: %s %p is not in a symmetric window of this communicator; "
+                  "%s: rank %d: %s %p is not in a symmetric window of this communicator; "
                   "register its memory with ncclCommWindowRegister and NCCL_WIN_COLL_SYMMETRIC",
-                  comm->rank, function_name, name, pointer);
+                  function_name, comm->rank, name, pointer);
     return NULL;
 }
 
@@ -158,8 +158,8 @@ static ncclResult_t check_extra(const struct ncclComm *comm, const char *name, c
     if (attributes.type == cudaMemoryTypeUnregistered) {
         return tt_fail(
             ncclInvalidArgument,
-            "rank %d: %s: %s %p is host memory that CUDA does not know; use device memory",
-            comm->rank, function_name, name, pointer);
+            "%s: rank %d: %s %p is host memory that CUDA does not know; use device memory",
+            function_name, comm->rank, name, pointer);
     }
     return ncclSuccess;
 }
@@ -190,9 +190,9 @@ static ncclResult_t check_overlaps(const struct ncclComm *comm,
             continue;
         }
         return tt_fail(ncclInvalidArgument,
-                       "rank %d: %s: %s %p and %s %p overlap; they must be %sdisjoint", comm->rank,
-                       function_name, pair[i].written_name, pair[i].written, pair[i].other_name,
-                       pair[i].other, pair[i].may_be_equal ? "equal or " : "");
+                       "%s: rank %d: %s %p and %s %p overlap; they must be %sdisjoint",
+                       function_name, comm->rank, pair[i].written_name, pair[i].written,
+                       pair[i].other_name, pair[i].other, pair[i].may_be_equal ? "equal or " : "");
     }
     return ncclSuccess;
 }
@@ -203,17 +203,17 @@ static ncclResult_t check_communicator(const struct ncclComm *comm)
     int error = atomic_load_explicit(&comm->async_error, memory_order_acquire);
     if (error != ncclSuccess && error != ncclInProgress) {
         return tt_fail((ncclResult_t)error,
-                       "rank %d: %s: the communicator has failed before (ncclCommGetAsyncError); "
+                       "%s: rank %d: the communicator has failed before (ncclCommGetAsyncError); "
                        "abort it",
-                       comm->rank, function_name);
+                       function_name, comm->rank);
     }
     if (comm->lsa_size != comm->nranks) {
         return tt_fail(
             ncclInvalidUsage,
-            "rank %d: %s needs all ranks in one LSA team; the %d ranks of this "
+            "%s: rank %d: needs all ranks in one LSA team; the %d ranks of this "
             "communicator are in teams of %d (ncclCommQueryProperties, nLsaTeams); use a "
             "communicator whose ranks are on one host",
-            comm->rank, function_name, comm->nranks, comm->lsa_size);
+            function_name, comm->rank, comm->nranks, comm->lsa_size);
     }
     return comm->host == NULL ? tt_team_refuse(comm, function_name) : ncclSuccess;
 }
@@ -323,7 +323,7 @@ TT_EXPORT ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuf
     if (result != ncclSuccess) {
         (void)tt_group_latch(result);
     } else {
-        result = tt_group_submit(comm, TT_GROUP_LAUNCH, run_launch, &launch, sizeof launch);
+        result = tt_group_launch(comm, TT_GROUP_LAUNCH, stream, run_launch, &launch, sizeof launch);
     }
     tt_comm_leave(comm);
     return result;

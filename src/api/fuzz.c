@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 enum { RANKS = 3, MOST_CALLS = 6, BUFFER_BYTES = 1 << 16, ENDLESS_S = 30 };
+enum { FUNCTIONS = 20, FIRST_IN_WINDOWS = 18 };
 
 // Bytes of the input.
 struct choice {
@@ -30,7 +31,7 @@ struct choice {
     uint8_t odd_rank; // whose call differs: RANKS and more: nobody's
     uint8_t odd_byte, odd_value;
     uint8_t group; // bits: begin one before; end one after; the odd rank does not call
-    uint8_t parts; // of the uneven functions
+    uint8_t parts; // of the uneven functions; of puts and the fused one: see call_in_windows
 };
 enum { CALL_BYTES = sizeof(struct choice), COMPARED_BYTES = 9 };
 
@@ -39,8 +40,11 @@ struct rank {
     ncclComm_t comm;
     ncclRedOp_t op; // an operator of its own
     cudaStream_t stream;
-    char *memory[2]; // of its device
-    char *plain;     // not of any device
+    char *memory[2];    // of its device: for these calls one of the two kinds
+    char *device[2];    // of cudaMalloc
+    char *symmetric[2]; // of ncclMemAlloc: windows, where a call needs them
+    ncclWindow_t window[2];
+    char *plain; // not of any device
     _Atomic bool is_done, has_failed;
     pthread_t thread;
 };
@@ -229,16 +233,31 @@ static ncclResult_t call_one(const struct rank *rank, int function, const struct
                         a->stream);
     case 16:
         return ncclSignal(a->root == 2 ? next : a->root, 0, 0, 0, a->comm, a->stream);
-    case 17:
+    default:
         wait.peer = a->root == 2 ? before : a->root;
         return ncclWaitSignal((int)(a->count % 2), &wait, a->comm, a->stream);
-    case 18:
-        return ncclPutSignal(a->send, a->count, a->type, a->root, NULL, a->count, 0, 0, 0, a->comm,
-                             a->stream);
-    default:
-        return tuttiAllReduceRMSNorm(a->send, a->recv, a->count, a->starts[1], NULL, a->type,
-                                     a->comm, a->stream);
     }
+}
+
+// A put to whom all name or to the next, at the second start in bytes; or the fused operation with
+// rows as long as the second start. parts: last values: what is not 0 of a put's numbers, or which
+// options the fused one has.
+static ncclResult_t call_in_windows(const struct rank *rank, int function,
+                                    const struct arguments *a, uint8_t parts)
+{
+    int next = (rank->number + 1) % RANKS;
+    if (function == 18) {
+        return ncclPutSignal(a->send, a->count, a->type, a->root == 2 ? next : a->root,
+                             rank->window[parts & 1], a->starts[1], parts == 0xff, parts == 0xfe,
+                             parts == 0xfd, a->comm, a->stream);
+    }
+    struct tuttiRMSNormOptions options = TUTTI_RMSNORM_OPTIONS_INITIALIZER;
+    options.gamma = (parts & 0x80) != 0 ? rank->device[0] : NULL;
+    options.residual = (parts & 0x88) == 0x88 ? rank->device[1] : NULL;
+    options.residualOut = (parts & 0x90) == 0x90 ? rank->device[1] : NULL;
+    options.size -= parts == 0xff;
+    return tuttiAllReduceRMSNorm(a->send, a->recv, a->count, a->starts[1],
+                                 (parts & 2) != 0 ? &options : NULL, a->type, a->comm, a->stream);
 }
 
 static ncclResult_t call(const struct rank *rank, const struct choice *choice)
@@ -251,13 +270,16 @@ static ncclResult_t call(const struct rank *rank, const struct choice *choice)
                           .root = root_of(choice->root),
                           .comm = comm_of(rank, choice->comm),
                           .stream = stream_of(rank, choice->stream)};
-    int function = choice->function % 20;
+    int function = choice->function % FUNCTIONS;
     a.given_starts = parts_of(choice->parts, a.counts, a.starts) ? a.starts : NULL;
     if (function < 9) {
         return call_even(function, &a);
     }
-    return function < 14 ? call_uneven(function, &a, a.counts[rank->number])
-                         : call_one(rank, function, &a);
+    if (function < 14) {
+        return call_uneven(function, &a, a.counts[rank->number]);
+    }
+    return function < FIRST_IN_WINDOWS ? call_one(rank, function, &a)
+                                       : call_in_windows(rank, function, &a, choice->parts);
 }
 
 // ---- Ranks --------------------------------------------------------------------------------------
@@ -342,19 +364,60 @@ static void make(void)
         rank->number = r;
         rank->plain = calloc(1, BUFFER_BYTES);
         if (cudaSetDevice(r) != cudaSuccess || cudaStreamCreate(&rank->stream) != cudaSuccess ||
-            cudaMalloc((void **)&rank->memory[0], BUFFER_BYTES) != cudaSuccess ||
-            cudaMalloc((void **)&rank->memory[1], BUFFER_BYTES) != cudaSuccess ||
             rank->plain == NULL) {
             give_up("no devices");
+        }
+        for (int i = 0; i < 2; i++) {
+            if (cudaMalloc((void **)&rank->device[i], BUFFER_BYTES) != cudaSuccess ||
+                ncclMemAlloc((void **)&rank->symmetric[i], BUFFER_BYTES) != ncclSuccess) {
+                give_up("no memory of devices");
+            }
         }
     }
     (void)cudaStreamCreate(&gone);
     (void)cudaStreamDestroy(gone);
 }
 
+static bool needs_windows(void)
+{
+    bool needs = false;
+    for (int i = 0; i < calls_count; i++) {
+        needs = needs || calls[i].function % FUNCTIONS >= FIRST_IN_WINDOWS;
+    }
+    return needs;
+}
+
+static void open_windows(void)
+{
+    (void)ncclGroupStart();
+    for (int r = 0; r < RANKS; r++) {
+        for (int i = 0; i < 2; i++) {
+            (void)ncclCommWindowRegister(ranks[r].comm, ranks[r].symmetric[i], BUFFER_BYTES,
+                                         &ranks[r].window[i], NCCL_WIN_COLL_SYMMETRIC);
+        }
+    }
+    if (ncclGroupEnd() != ncclSuccess) {
+        give_up(ncclGetLastError(NULL));
+    }
+}
+
+static void close_windows(void)
+{
+    (void)ncclGroupStart();
+    for (int r = 0; r < RANKS; r++) {
+        for (int i = 0; i < 2; i++) {
+            (void)ncclCommWindowDeregister(ranks[r].comm, ranks[r].window[i]);
+        }
+    }
+    if (ncclGroupEnd() != ncclSuccess) {
+        give_up(ncclGetLastError(NULL));
+    }
+}
+
 static void open_comms(void)
 {
     ncclComm_t comms[RANKS];
+    bool with_windows = needs_windows();
     float scale = 2;
     if (ncclCommInitAll(comms, RANKS, NULL) != ncclSuccess) {
         give_up(ncclGetLastError(NULL));
@@ -366,12 +429,22 @@ static void open_comms(void)
                                      comms[r]) != ncclSuccess) {
             give_up(ncclGetLastError(NULL));
         }
+        for (int i = 0; i < 2; i++) {
+            ranks[r].memory[i] = with_windows ? ranks[r].symmetric[i] : ranks[r].device[i];
+            ranks[r].window[i] = NULL;
+        }
+    }
+    if (with_windows) {
+        open_windows();
     }
 }
 
 // In a group, as one thread must.
 static void close_comms(bool aborts)
 {
+    if (!aborts && ranks[0].window[0] != NULL) {
+        close_windows();
+    }
     (void)ncclGroupStart();
     for (int r = 0; r < RANKS; r++) {
         (void)(aborts ? ncclCommAbort(ranks[r].comm) : ncclCommDestroy(ranks[r].comm));

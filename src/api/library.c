@@ -15,20 +15,7 @@ TT_FUNCTION(ncclResult_t, GetVersion, (int *version))
 
 TT_FUNCTION(const char *, GetErrorString, (ncclResult_t result))
 {
-    static const char *const texts[] = {
-        [ncclSuccess] = "no error",
-        [ncclUnhandledCudaError] = "a CUDA call failed (ncclGetLastError names it)",
-        [ncclSystemError] = "a system call or a library call failed (ncclGetLastError names it)",
-        [ncclInternalError] =
-            "internal error, or the communicator was aborted (see ncclGetLastError)",
-        [ncclInvalidArgument] = "invalid argument (ncclGetLastError names it)",
-        [ncclInvalidUsage] = "invalid usage (ncclGetLastError explains it)",
-        [ncclRemoteError] = "another rank failed or ended (ncclGetLastError names it)",
-        [ncclInProgress] = "the operation is still in progress",
-        [ncclTimeout] = "a time limit was reached (ncclGetLastError names what was waited for)",
-    };
-    return (unsigned)result < sizeof texts / sizeof texts[0] ? texts[result]
-                                                             : "unknown result code";
+    return tt_result_text(result);
 }
 
 TT_FUNCTION(const char *, GetLastError, (ncclComm_t comm))

@@ -30,7 +30,8 @@ static ncclResult_t check(const struct call *call)
                                      .is_pair = true};
     TRY(tt_check_arguments(call->comm, &arguments));
     if (call->count > 0) {
-        TRY(tt_check_buffer(call->comm, call->name, call->buffer_name, call->buffer));
+        TRY(tt_check_buffer(call->comm, call->name, call->buffer_name, call->buffer,
+                            call->count * tt_type_bytes(call->type)));
     }
     return tt_check_stream(call->comm, call->name, call->stream);
 }

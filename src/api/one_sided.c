@@ -99,7 +99,7 @@ static ncclResult_t check_wait(struct ncclComm *comm, int count, const ncclWaitS
         return tt_fail(ncclInvalidArgument, "%s: rank %d: nDesc is %d, must be at least 1", name,
                        comm->rank, count);
     }
-    TRY(tt_check_buffer(comm, name, "signalDescs", descs));
+    TRY(tt_check_buffer(comm, name, "signalDescs", descs, (size_t)count * sizeof *descs));
     for (int i = 0; i < count; i++) {
         TRY(check_descriptor(comm, &descs[i], i));
     }
@@ -121,8 +121,7 @@ static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
 static ncclResult_t submit(struct ncclComm *comm, struct launch *launch)
 {
     size_t bytes = sizeof *launch + launch->call.wait_count * sizeof launch->call.wait[0];
-    return tt_group_is_open() ? tt_group_submit(comm, TT_GROUP_ONE_SIDED, run_launch, launch, bytes)
-                              : tt_stage_run_here(comm, run_launch, launch);
+    return tt_group_launch(comm, TT_GROUP_ONE_SIDED, launch->stream, run_launch, launch, bytes);
 }
 
 static ncclResult_t put(struct ncclComm *comm, const struct put *put)

@@ -12,6 +12,7 @@
 #include "tutti.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 // Counts and starts of one buffer as the caller gave them, with the names of the arguments.
@@ -37,9 +38,7 @@ struct call {
 // What the group keeps until its end. Arrays of the operation: `counts`, [nranks] each: send
 // counts, send starts, receive counts, receive starts; those of a buffer that is one piece unused.
 struct launch {
-    struct tt_op op;
-    struct tt_call_context context;
-    cudaStream_t stream;
+    struct tt_collective collective; // first
     bool sends_list, recvs_list;
     size_t counts[];
 };
@@ -165,22 +164,52 @@ static struct range span_of(const struct pieces *p, size_t element)
 
 // ---- Checks -------------------------------------------------------------------------------------
 
-// What a rank that lists all counts says of its own part besides.
+// "sendcounts[2] is 5", or "sendcount is 5" of a buffer that is one piece.
+static void describe_own(const struct call *call, const struct list *list, const char *single,
+                         char *text, size_t bytes)
+{
+    int rank = call->comm->rank;
+    if (list->counts == NULL) {
+        (void)snprintf(text, bytes, "%s is %zu", single, call->count);
+    } else {
+        (void)snprintf(text, bytes, "%s[%d] is %zu", list->counts_name, rank, list->counts[rank]);
+    }
+}
+
+// What a rank that sends to itself says of that in two places.
 static ncclResult_t check_own_count(const struct call *call)
 {
     int rank = call->comm->rank;
-    if (call->function == TT_ALL_GATHER && call->count != call->recv.counts[rank]) {
-        return tt_fail(ncclInvalidArgument,
-                       "%s: rank %d: sendcount is %zu, but recvcounts[%d] is %zu: both are what "
-                       "this rank sends",
-                       call->name, rank, call->count, rank, call->recv.counts[rank]);
+    const size_t *sends = call->send.counts, *receives = call->recv.counts;
+    bool is_single = call->function == TT_GATHER || call->function == TT_SCATTER;
+    if (call->function == TT_REDUCE_SCATTER || (is_single && rank != call->root) ||
+        (sends == NULL ? call->count : sends[rank]) ==
+            (receives == NULL ? call->count : receives[rank])) {
+        return ncclSuccess;
     }
-    return ncclSuccess;
+    char sent[64], received[64];
+    describe_own(call, &call->send, "sendcount", sent, sizeof sent);
+    describe_own(call, &call->recv, "recvcount", received, sizeof received);
+    return tt_fail(ncclInvalidArgument, "%s: rank %d: %s, but %s: both are this rank's own part",
+                   call->name, rank, sent, received);
+}
+
+// A buffer that holds anything, up to the end of the last piece.
+static ncclResult_t check_buffer(const struct call *call, const struct pieces *p)
+{
+    size_t elements = 0;
+    for (int i = 0; i < p->pieces; i++) {
+        size_t end = p->count[i] > 0 ? p->first[i] + p->count[i] : 0;
+        elements = end > elements ? end : elements;
+    }
+    return elements == 0 ? ncclSuccess
+                         : tt_check_buffer(call->comm, call->name, p->name, p->base,
+                                           elements * tt_type_bytes(call->type));
 }
 
 static ncclResult_t check_buffers(const struct call *call, const struct launch *launch)
 {
-    const struct tt_op *op = &launch->op;
+    const struct tt_op *op = &launch->collective.op;
     const struct ncclComm *comm = call->comm;
     int rank = comm->rank, n = comm->nranks;
     size_t element = tt_type_bytes(op->type), zero = 0;
@@ -196,12 +225,8 @@ static ncclResult_t check_buffers(const struct call *call, const struct launch *
         recv =
             (struct pieces){"recvbuff", op->recv, op->uneven.recv_count, op->uneven.recv_first, n};
     }
-    if (send_bytes > 0) {
-        TRY(tt_check_buffer(comm, call->name, "sendbuff", op->send));
-    }
-    if (recv_bytes > 0) {
-        TRY(tt_check_buffer(comm, call->name, "recvbuff", op->recv));
-    }
+    TRY(check_buffer(call, &send));
+    TRY(check_buffer(call, &recv));
     TRY(check_written(call, &recv));
     bool may_clash = overlap(span_of(&send, element), span_of(&recv, element));
     return may_clash ? check_apart(call, &send, &recv) : ncclSuccess;
@@ -210,7 +235,7 @@ static ncclResult_t check_buffers(const struct call *call, const struct launch *
 // The operation's arrays are those of this launch: it has been copied.
 static void find_counts(struct launch *launch, size_t n)
 {
-    struct tt_uneven *uneven = &launch->op.uneven;
+    struct tt_uneven *uneven = &launch->collective.op.uneven;
     if (launch->sends_list) {
         uneven->send_count = launch->counts;
         uneven->send_first = launch->counts + n;
@@ -230,6 +255,17 @@ static size_t sum(const struct list *list, int n)
     return total;
 }
 
+static ncclResult_t fill_lists(const struct call *call, struct launch *launch, size_t n)
+{
+    if (launch->sends_list) {
+        TRY(fill(call, &call->send, launch->counts, launch->counts + n));
+    }
+    if (launch->recvs_list) {
+        TRY(fill(call, &call->recv, launch->counts + 2 * n, launch->counts + 3 * n));
+    }
+    return ncclSuccess;
+}
+
 static ncclResult_t prepare(const struct call *call, struct launch *launch)
 {
     struct ncclComm *comm = call->comm;
@@ -241,12 +277,7 @@ static ncclResult_t prepare(const struct call *call, struct launch *launch)
                                      .reduces = tt_op_reduces(call->function),
                                      .peer = call->root};
     TRY(tt_check_arguments(comm, &arguments));
-    if (launch->sends_list) {
-        TRY(fill(call, &call->send, launch->counts, launch->counts + n));
-    }
-    if (launch->recvs_list) {
-        TRY(fill(call, &call->recv, launch->counts + 2 * n, launch->counts + 3 * n));
-    }
+    TRY(fill_lists(call, launch, n));
     if (arguments.reduces) { // what reductions of something need
         arguments.count = sum(&call->send, comm->nranks);
         TRY(tt_check_arguments(comm, &arguments));
@@ -254,15 +285,15 @@ static ncclResult_t prepare(const struct call *call, struct launch *launch)
     TRY(tt_collective_check_choice(comm, call->name, call->function, true));
     TRY(check_own_count(call));
     bool is_single = call->function == TT_GATHER || call->function == TT_SCATTER;
-    launch->op = (struct tt_op){.function = call->function,
-                                .is_uneven = true,
-                                .send = call->sendbuff,
-                                .recv = call->recvbuff,
-                                .count = is_single ? call->count : 0,
-                                .type = call->type,
-                                .root = call->root};
+    launch->collective.op = (struct tt_op){.function = call->function,
+                                           .is_uneven = true,
+                                           .send = call->sendbuff,
+                                           .recv = call->recvbuff,
+                                           .count = is_single ? call->count : 0,
+                                           .type = call->type,
+                                           .root = call->root};
     find_counts(launch, n);
-    tt_collective_set_operator(comm, call->op, &launch->op);
+    tt_collective_set_operator(comm, call->op, &launch->collective.op);
     TRY(check_buffers(call, launch));
     return tt_check_stream(comm, call->name, call->stream);
 }
@@ -273,7 +304,7 @@ static ncclResult_t run_launch(struct ncclComm *comm, void *argument)
 {
     struct launch *launch = argument;
     find_counts(launch, (size_t)comm->nranks);
-    return tt_collective_run(comm, &launch->op, &launch->context, launch->stream);
+    return tt_collective_run(comm, &launch->collective);
 }
 
 // Inside the communicator.
@@ -288,7 +319,7 @@ static ncclResult_t submit_inside(const struct call *call)
                                       call->name, comm->rank, comm->nranks));
     }
     bool is_root = comm->rank == call->root;
-    launch->stream = call->stream;
+    launch->collective.stream = call->stream;
     launch->sends_list = call->function == TT_REDUCE_SCATTER || call->function == TT_ALL_TO_ALL ||
                          (call->function == TT_SCATTER && is_root);
     launch->recvs_list = call->function == TT_ALL_GATHER || call->function == TT_ALL_TO_ALL ||
@@ -297,7 +328,7 @@ static ncclResult_t submit_inside(const struct call *call)
     if (result != ncclSuccess) {
         (void)tt_group_latch(result);
     } else {
-        result = tt_group_launch(comm, run_launch, launch, bytes);
+        result = tt_group_launch(comm, TT_GROUP_LAUNCH, call->stream, run_launch, launch, bytes);
     }
     free(launch);
     return result;

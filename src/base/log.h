@@ -71,4 +71,7 @@ const char *tt_last_error(void);
 const char *tt_thread_error(void);
 void tt_restore_error(const char *text);
 
+// What ncclGetErrorString says.
+const char *tt_result_text(ncclResult_t result);
+
 #endif

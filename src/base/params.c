@@ -34,9 +34,12 @@ static const struct tt_param_row rows[TT_PARAM_COUNT] = {
          "names between commas; `^` before them: all but these; by function as well: "
          "`Ring;AllReduce:direct`",
          "all", "0.1",
-         "algorithms that may be used: `NVLS`, `Ring`, `Tree`, `direct`, `staged`. What NCCL has "
-         "and tutti has not (`CollNetDirect`, `CollNetChain`, `NVLSTree`, `PAT`) may be named and "
-         "allows nothing. Functions: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce"},
+         "algorithms that may be used: `NVLS`, `Ring`, `Tree`, `direct`, `staged`; an algorithm's "
+         "own name (`tutti-plan --list`) stands for it, too: `NVLS` is `switch` and `far_switch`. "
+         "Uneven sizes are not done by `NVLS`. What NCCL has and tutti has not (`CollNetDirect`, "
+         "`CollNetChain`, "
+         "`NVLSTree`, `PAT`) may be named and allows nothing. Functions: Broadcast, Reduce, "
+         "AllGather, ReduceScatter, AllReduce"},
     [TT_PARAM_PROTO] = {"NCCL_PROTO", true, 0, 0, 0, "names between commas, as in `NCCL_ALGO`",
                         "all", "0.1",
                         "protocols that may be used: `LL`, `LL128`, `Simple`. There is one way to "
@@ -78,7 +81,9 @@ static const struct tt_param_row rows[TT_PARAM_COUNT] = {
          "`1`: allow a rendezvous without a secret off the loopback, with a warning"},
     [TT_PARAM_TRACE] = {"TUTTI_TRACE", true, 0, 0, 0, "a file", NULL, "0.1",
                         "where a trace of all operations goes, which Perfetto shows; `%h` is the "
-                        "host, `%p` the process id, `%r` the rank: [tracing.md](tracing.md)"},
+                        "host, `%p` the process id, `%r` the rank. Where several processes would "
+                        "write one file, their lowest ranks come before its ending, "
+                        "`trace.0.json`: [tracing.md](tracing.md)"},
     [TT_PARAM_TRACE_LIMIT] =
         {"TUTTI_TRACE_LIMIT", false, 100000, 100, 100000000, NULL, NULL, "0.1",
          "how many operations of a communicator and rank a trace keeps: the last ones"},

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/params.h"
+#include "base/quote.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -22,7 +23,8 @@ ncclResult_t tt_interface_parse(const char *text, struct tt_address *address_out
     unsigned long port = colon == NULL ? 0 : strtoul(colon + 1, &end, 10);
     if (length == 0 || length >= sizeof host || port == 0 || port > 65535 || *end != 0) {
         return tt_fail(ncclInvalidArgument,
-                       "NCCL_COMM_ID=%s: must be address:port or [address]:port", text);
+                       "NCCL_COMM_ID=%s: must be address:port or [address]:port",
+                       tt_quote(text).text);
     }
     (void)snprintf(host, sizeof host, "%.*s", (int)(bracketed ? length - 2 : length),
                    text + bracketed);
@@ -79,7 +81,8 @@ ncclResult_t tt_interface_pick(struct tt_address *address_out)
     freeifaddrs(all);
     if (!found) {
         return tt_fail(ncclInvalidUsage,
-                       "NCCL_SOCKET_IFNAME=%s names no interface that is up with an address", list);
+                       "NCCL_SOCKET_IFNAME=%s names no interface that is up with an address",
+                       tt_quote(list).text);
     }
     address_out->port = 0;
     return ncclSuccess;

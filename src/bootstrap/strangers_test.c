@@ -358,10 +358,9 @@ static void wrong_secret(void)
     EXPECT(b == NULL);
 }
 
-// A listener that never answers costs TUTTI_INIT_TIMEOUT, once.
-static void join_silence(int rank, int size)
+// A listener, and the id of a root there.
+static int listen_as_root(ncclUniqueId *id_out)
 {
-    (void)size;
     struct sockaddr_storage where;
     struct tt_address any = {.family = AF_INET, .bytes = {127, 0, 0, 1}};
     socklen_t length = tt_address_to_socket(&any, &where);
@@ -371,8 +370,17 @@ static void join_silence(int rank, int size)
     EXPECT_EQ(getsockname(listener, (struct sockaddr *)&where, &length), 0);
     struct tt_id inside = {.magic = TT_ID_MAGIC, .revision = TT_ID_REVISION, .number = 5};
     tt_address_from_socket(&where, &inside.address);
-    ncclUniqueId id = {{0}};
-    memcpy(&id, &inside, sizeof inside);
+    memset(id_out, 0, sizeof *id_out);
+    memcpy(id_out, &inside, sizeof inside);
+    return listener;
+}
+
+// A listener that never answers costs TUTTI_INIT_TIMEOUT, once.
+static void join_silence(int rank, int size)
+{
+    (void)size;
+    ncclUniqueId id;
+    int listener = listen_as_root(&id);
     struct tt_bootstrap *b = NULL;
     uint64_t start = tt_now_ns();
     EXPECT_EQ(tt_bootstrap_join(&id, rank, 2, NULL, &b), ncclSystemError);
@@ -391,17 +399,8 @@ static void silent_root(void)
 
 static void false_root(void)
 {
-    struct sockaddr_storage where;
-    struct tt_address any = {.family = AF_INET, .bytes = {127, 0, 0, 1}};
-    socklen_t length = tt_address_to_socket(&any, &where);
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(bind(listener, (struct sockaddr *)&where, length), 0);
-    EXPECT_EQ(listen(listener, 4), 0);
-    EXPECT_EQ(getsockname(listener, (struct sockaddr *)&where, &length), 0);
-    struct tt_id inside = {.magic = TT_ID_MAGIC, .revision = TT_ID_REVISION};
-    tt_address_from_socket(&where, &inside.address);
-    ncclUniqueId id = {{0}};
-    memcpy(&id, &inside, sizeof inside);
+    ncclUniqueId id;
+    int listener = listen_as_root(&id);
     pthread_t thread;
     struct tt_bootstrap *b = NULL;
     pthread_create(&thread, NULL, play_root, &listener);

@@ -25,13 +25,16 @@ struct ncclComm {
     uint64_t magic_start; // TT_COMM_MAGIC while alive
     int rank, nranks;
     int cuda_device;
-    ncclConfig_t config;     // negotiated
-    char name[64];           // config.commName or "comm-<hash>"
-    uint64_t hash;           // identifies the communicator, equal on all its ranks
-    _Atomic int state;       // enum tt_comm_state
-    _Atomic int async_error; // ncclResult_t; set once, by tt_comm_fail or the executor
-    _Atomic int told;        // 1 while failure_text is written, then 2: it stands
-    char failure_text[512];  // why async_error is set; release by `told`
+    ncclConfig_t config;      // negotiated
+    char name[64];            // config.commName or "comm-<hash>"
+    uint64_t hash;            // identifies the communicator, equal on all its ranks
+    _Atomic int state;        // enum tt_comm_state
+    _Atomic int async_error;  // ncclResult_t; set once, by tt_comm_fail or the executor
+    _Atomic int device_error; // cudaError_t: the device has dropped work of this rank
+    bool is_ending;           // ncclCommDestroy ends it: handles.c's mutex
+    _Atomic bool is_aborted;  // meanwhile, by ncclCommAbort
+    _Atomic int told;         // 1 while failure_text is written, then 2: it stands
+    char failure_text[512];   // why async_error is set; release by `told`
     // Abort: the host flag that waits watch, and the same word in memory that kernels read (mapped
     // pinned memory). 0: go on; 1: aborted or failed; NCCL_ABORT_FLAG_DEATH + r: rank r died.
     // Behind it the bits of members of the LSA team that have left
@@ -61,8 +64,9 @@ struct ncclComm {
 
 // The way into a communicator for every call that takes one. ncclInvalidArgument where `comm` is
 // NULL, freed, overwritten or inherited over fork(); the failed or unfinished state's error where
-// it is not ready. On success the call is inside until tt_comm_leave: the communicator is not freed
-// meanwhile, and this thread's failures are told with `call` and the rank.
+// it is not ready or ncclCommDestroy ends it. On success the call is inside until tt_comm_leave:
+// the communicator is not freed meanwhile, and this thread's failures are told with `call` and the
+// rank.
 ncclResult_t tt_comm_enter(struct ncclComm *comm, const char *call);
 // The same in any state.
 ncclResult_t tt_comm_enter_any(struct ncclComm *comm, const char *call);
@@ -128,23 +132,34 @@ ncclResult_t tt_team_join(struct ncclComm *comm);
 // ncclInvalidUsage for an operation, `what`, of a communicator that has none, or whose executor has
 // not this operation; the text says why.
 ncclResult_t tt_team_refuse(const struct ncclComm *comm, const char *what);
-// Ends this rank's part of it: waits for its operations (exec/executor.h). May be called again.
+// Nothing is called any more (exec/executor.h): the others hear of it once all has ended.
+void tt_team_finalize(struct ncclComm *comm);
+// Waits until its operations have ended, or are given up meanwhile, as the communicator fails
+// (*gave_up_out). False: some do not end, and the communicator's memory must stay.
+bool tt_team_drain(struct ncclComm *comm, bool *gave_up_out);
+// Ends this rank's part of it, drained. May be called again.
 void tt_team_leave(struct ncclComm *comm);
 
 // ---- handles.c: which handles are alive ---------------------------------------------------------
 ncclResult_t tt_handle_add(struct ncclComm *comm);
 // The n-th live communicator, entered; NULL: there are not so many.
 struct ncclComm *tt_handle_enter_nth(size_t n);
-// Enters a communicator that may be gone, for `call` (NULL: none of the user's); false: it is.
+// Enters a communicator that may be gone, for `call` (NULL: none of the user's, which enters also
+// while ncclCommDestroy ends it); false: it is.
 bool tt_handle_enter(struct ncclComm *comm, const char *call);
 // Raises the abort flag of a communicator that may be gone.
 void tt_handle_raise_abort(struct ncclComm *comm);
-// Takes the handle out: no call enters any more. False where another thread was first. The memory
-// of a communicator is kept for a while, so that a stale handle is recognised.
+// Takes the handle out: no call enters any more. False where another thread was first, or ends it.
+// The memory of a communicator is kept for a while, so that a stale handle is recognised.
 bool tt_handle_remove(struct ncclComm *comm);
-// The same where no call is inside (TT_HANDLE_IDLE: taken out); else what keeps it.
+// For ncclCommDestroy: from now on no call of the user's enters, where none is inside
+// (TT_HANDLE_IDLE); else what keeps it. The handle stays until tt_handle_remove_ending.
 enum tt_handle_use { TT_HANDLE_IDLE, TT_HANDLE_IN_CALL, TT_HANDLE_IN_INIT, TT_HANDLE_GONE };
-enum tt_handle_use tt_handle_remove_idle(struct ncclComm *comm);
+enum tt_handle_use tt_handle_begin_ending(struct ncclComm *comm);
+void tt_handle_remove_ending(struct ncclComm *comm);
+// For ncclCommAbort: where ncclCommDestroy ends the communicator, aborts that, waits until it has
+// taken the handle out, and returns true.
+bool tt_handle_abort_ending(struct ncclComm *comm);
 // Waits until all calls have left a communicator that was taken out.
 void tt_handle_await_calls(const struct ncclComm *comm);
 void tt_handle_bury(struct ncclComm *comm);

@@ -9,6 +9,7 @@
 #include "comm/operators.h"
 #include "comm/registrations.h"
 #include "exec/executor.h"
+#include "window/window.h"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
@@ -43,7 +44,10 @@ static void free_parts(struct ncclComm *comm, bool kernels_may_run)
     comm->operators = NULL;
     tt_registrations_free(comm->registrations);
     comm->registrations = NULL;
-    tt_local_fail(comm, ncclInvalidUsage, "a rank of this process has destroyed the communicator");
+    if (comm->bootstrap != NULL && tt_bootstrap_failure(comm->bootstrap)[0] == 0) {
+        tt_local_fail(comm, ncclInvalidUsage,
+                      "a rank of this process has destroyed the communicator");
+    } // else all ranks are told of the failure
     tt_bootstrap_leave(comm->bootstrap);
     tt_local_leave(comm);
     tt_abort_flag_give(comm->abort_flag, kernels_may_run);
@@ -94,6 +98,21 @@ static void set_failed(struct ncclComm *comm, ncclResult_t result)
     atomic_store(&comm->state, TT_COMM_FAILED);
 }
 
+// This rank cannot join, because of this thread's last failure. The other ranks are told that, and
+// not only that it has left; those of this process at once.
+static void tell_of_failure(struct ncclComm *comm)
+{
+    char text[512];
+    if (comm->bootstrap == NULL) {
+        return; // tt_bootstrap_join has told them
+    }
+    (void)snprintf(text, sizeof text, "rank %d failed: %.460s", comm->rank, tt_thread_error());
+    if (tt_bootstrap_failure(comm->bootstrap)[0] == 0) { // else it was told itself
+        (void)tt_local_fail(comm, ncclRemoteError, text);
+    }
+    tt_bootstrap_report_failure(comm->bootstrap, tt_thread_error());
+}
+
 // The group's job. Runs in any thread with the communicator's device current.
 static ncclResult_t join_job(struct ncclComm *comm, void *argument)
 {
@@ -111,9 +130,7 @@ static ncclResult_t join_job(struct ncclComm *comm, void *argument)
                comm->rank, comm->nranks, comm->lsa_rank, comm->lsa_size,
                (double)(tt_now_ns() - start) / 1e6);
     } else {
-        if (comm->bootstrap != NULL) {
-            tt_bootstrap_report_failure(comm->bootstrap, tt_thread_error());
-        }
+        tell_of_failure(comm);
         set_failed(comm, result);
     }
     return result;
@@ -131,6 +148,8 @@ void tt_comm_discard(struct ncclComm *comm, const void *argument)
     if (tt_handle_remove(comm)) {
         *joining->user_comm = NULL;
         tt_handle_await_calls(comm);
+        tt_team_leave(comm);
+        tt_windows_destroy(comm);
         tt_comm_free(comm, false);
     }
 }

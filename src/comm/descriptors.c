@@ -60,9 +60,11 @@ static ncclResult_t send_one(const struct ncclComm *comm, int socket, struct mes
         }
         TRY(tt_leaders_wait(comm, errno == EAGAIN ? socket : -1, POLLOUT, 1, &in_time));
     }
-    return tt_fail(errno == EPIPE || errno == ECONNRESET ? ncclRemoteError : ncclSystemError,
-                   "rank %d: passing %d descriptors to another process: %m", comm->rank,
-                   message->count);
+    bool has_ended = errno == EPIPE || errno == ECONNRESET;
+    ncclResult_t result = tt_fail(has_ended ? ncclRemoteError : ncclSystemError,
+                                  "rank %d: passing %d descriptors to another process: %m",
+                                  comm->rank, message->count);
+    return has_ended ? tt_leaders_reason(comm, result) : result;
 }
 
 // Sends the process's descriptors (given[i]: of local rank i, -1 none).
@@ -125,10 +127,10 @@ static ncclResult_t receive_one(const struct ncclComm *comm, int process, int *d
         return ncclSuccess;
     }
     if (n <= 0) {
-        // Its reason, where it could give one, comes through the rendezvous.
-        TRY(tt_bootstrap_barrier(comm->bootstrap));
-        return tt_fail(ncclRemoteError,
-                       "rank %d: another process ended while it passed descriptors", comm->rank);
+        return tt_leaders_reason(
+            comm,
+            tt_fail(ncclRemoteError, "rank %d: another process ended while it passed descriptors",
+                    comm->rank));
     }
     keep(comm, process, &header, &message, descriptors_out);
     if ((header.msg_flags & MSG_CTRUNC) != 0) {

@@ -14,6 +14,7 @@
 #include "comm/estimate.h"
 #include "comm/messages.h"
 #include "comm/stage.h"
+#include "comm/streams.h"
 #include "exec/executor.h"
 
 #include <cuda_runtime_api.h>
@@ -70,15 +71,18 @@ static ncclResult_t settle_launches(const struct tt_jobs *jobs)
     return result;
 }
 
-static ncclResult_t run_jobs(struct tt_jobs *jobs)
+static ncclResult_t run_jobs(struct tt_jobs *jobs, enum tt_group_stage first)
 {
     ncclResult_t result = ncclSuccess;
-    for (int stage = TT_GROUP_INIT; stage <= TT_GROUP_LAUNCH && result == ncclSuccess; stage++) {
+    for (int stage = first; stage <= TT_GROUP_LAUNCH && result == ncclSuccess; stage++) {
         result = tt_stage_run(jobs, (enum tt_group_stage)stage);
     }
     if (tt_executor->settle != NULL) {
         ncclResult_t settled = settle_launches(jobs);
         result = result == ncclSuccess ? settled : result;
+    }
+    if (result == ncclSuccess) {
+        result = tt_stage_run(jobs, TT_GROUP_JOIN);
     }
     drop_jobs(jobs);
     return result;
@@ -88,7 +92,7 @@ static void *run_in_background(void *argument)
 {
     struct tt_jobs *jobs = argument;
     (void)cudaSetDevice(jobs->first->device); // the thread's, from now on
-    (void)run_jobs(jobs);                     // each communicator keeps its own error
+    (void)run_jobs(jobs, TT_GROUP_INIT);      // each communicator keeps its own error
     free(jobs);
     return NULL;
 }
@@ -119,9 +123,10 @@ static void count_kinds(const struct tt_jobs *jobs, int *blocking_out, int *nonb
     }
 }
 
-ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
-                             ncclResult_t (*run)(struct ncclComm *comm, void *argument),
-                             const void *argument, size_t bytes)
+// Adds a job to the thread's group, open or not.
+static ncclResult_t add_job(struct ncclComm *comm, enum tt_group_stage stage,
+                            ncclResult_t (*run)(struct ncclComm *comm, void *argument),
+                            const void *argument, size_t bytes, struct tt_job **job_out)
 {
     struct tt_job *job = calloc(1, sizeof *job + bytes);
     if (job == NULL) {
@@ -132,6 +137,7 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
         return tt_group_latch(ncclSystemError);
     }
     job->comm = comm;
+    job->rank = comm->rank;
     job->device = comm->cuda_device;
     job->is_blocking = comm->config.blocking != 0;
     job->call = tt_call_name();
@@ -144,21 +150,34 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
         open_group.last->next = job;
     }
     open_group.last = job;
+    *job_out = job;
+    return ncclSuccess;
+}
+
+ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
+                             ncclResult_t (*run)(struct ncclComm *comm, void *argument),
+                             const void *argument, size_t bytes)
+{
+    struct tt_job *job = NULL;
+    TRY(add_job(comm, stage, run, argument, bytes, &job));
     if (depth > 0) {
         return ncclSuccess;
     }
     depth = 1;
-    return tt_group_end();
+    return tt_group_end("ncclGroupEnd");
 }
 
-ncclResult_t tt_group_launch(struct ncclComm *comm,
+ncclResult_t tt_group_launch(struct ncclComm *comm, enum tt_group_stage stage, cudaStream_t stream,
                              ncclResult_t (*run)(struct ncclComm *comm, void *argument),
                              void *argument, size_t bytes)
 {
-    if (depth > 0) {
-        return tt_group_submit(comm, TT_GROUP_LAUNCH, run, argument, bytes);
+    struct tt_job *job = NULL;
+    if (depth == 0) {
+        return tt_stage_run_here(comm, run, argument);
     }
-    return tt_stage_run_here(comm, run, argument);
+    TRY(add_job(comm, stage, run, argument, bytes, &job));
+    job->stream = stream;
+    return ncclSuccess;
 }
 
 bool tt_group_is_open(void)
@@ -173,7 +192,7 @@ void tt_group_start(void)
 
 // Takes what the outermost end finds: the jobs, and how many communicators they make that do not
 // block. An error: they have been dropped.
-static ncclResult_t close_group(struct tt_jobs *jobs_out, int *nonblocking_out)
+static ncclResult_t close_group(const char *call, struct tt_jobs *jobs_out, int *nonblocking_out)
 {
     struct tt_jobs jobs = open_group;
     ncclResult_t result = latched;
@@ -184,9 +203,9 @@ static ncclResult_t close_group(struct tt_jobs *jobs_out, int *nonblocking_out)
     count_kinds(&jobs, &blocking, nonblocking_out);
     if (result == ncclSuccess && blocking > 0 && *nonblocking_out > 0) {
         result = tt_fail(ncclInvalidArgument,
-                         "ncclGroupEnd: the group makes %d blocking and %d nonblocking "
-                         "communicators; config->blocking must be equal for all in a group",
-                         blocking, *nonblocking_out);
+                         "%s: the group makes %d blocking and %d nonblocking communicators; "
+                         "config->blocking must be equal for all in a group",
+                         call, blocking, *nonblocking_out);
     }
     if (result == ncclSuccess) {
         result = tt_messages_gather(&jobs);
@@ -206,29 +225,48 @@ static bool leave_level(const char *call, ncclResult_t *result)
     return depth > 0 && --depth == 0;
 }
 
-ncclResult_t tt_group_end(void)
+ncclResult_t tt_group_end(const char *call)
 {
     ncclResult_t result = ncclSuccess;
     struct tt_jobs jobs;
     int nonblocking = 0;
-    if (!leave_level("ncclGroupEnd", &result)) {
+    if (!leave_level(call, &result)) {
         return result;
     }
-    TRY(close_group(&jobs, &nonblocking));
-    return nonblocking > 0 ? start_in_background(&jobs) : run_jobs(&jobs);
+    TRY(close_group(call, &jobs, &nonblocking));
+    result = tt_streams_gather(&jobs);
+    if (result != ncclSuccess) {
+        drop_jobs(&jobs);
+        return result;
+    }
+    return nonblocking > 0 ? start_in_background(&jobs) : run_jobs(&jobs, TT_GROUP_INIT);
+}
+
+// Communicators that the group would make are forgotten. Nobody is told: the other ranks may be
+// about to do the same.
+static void discard_new(struct tt_jobs *jobs)
+{
+    for (struct tt_job *job = jobs->first; job != NULL; job = job->next) {
+        if (job->stage == TT_GROUP_INIT) {
+            tt_comm_discard(job->comm, job->argument);
+            job->begun = true;
+        }
+    }
 }
 
 ncclResult_t tt_group_simulate_end(float *us_out)
 {
+    static const char call[] = "ncclGroupSimulateEnd";
     ncclResult_t result = ncclSuccess;
     struct tt_jobs jobs;
     int nonblocking = 0;
-    if (!leave_level("ncclGroupSimulateEnd", &result)) {
+    if (!leave_level(call, &result)) {
         return result;
     }
-    TRY(close_group(&jobs, &nonblocking));
+    discard_new(&open_group);
+    TRY(close_group(call, &jobs, &nonblocking));
     tt_estimate_begin();
-    result = run_jobs(&jobs);
+    result = run_jobs(&jobs, TT_GROUP_ONE_SIDED); // which are estimated instead
     float us = tt_estimate_end();
     if (result == ncclSuccess) {
         *us_out = us;

@@ -6,6 +6,7 @@
 
 #include "nccl.h"
 
+#include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -14,13 +15,15 @@ struct ncclComm;
 // When a job runs inside a group's end: all jobs of one stage before the next stage, each
 // communicator's jobs in order, on a thread per communicator where a stage has several (a rank of a
 // collective job must not wait for another of its thread).
-// Messages are no jobs of their own: see messages.h.
+// Messages are no jobs of their own: see messages.h. Launches are made by one thread, in order.
 enum tt_group_stage {
     TT_GROUP_INIT,
     TT_GROUP_WINDOW,
     TT_GROUP_DEVICE_COMM,
+    TT_GROUP_STREAMS,   // before launches on several of them: see streams.h
     TT_GROUP_ONE_SIDED, // launches before all others of the group, as NCCL's
     TT_GROUP_LAUNCH,
+    TT_GROUP_JOIN, // behind what launches leave for the end (tt_executor->settle): see streams.h
     TT_GROUP_MESSAGE,
 };
 
@@ -31,9 +34,9 @@ enum tt_group_stage {
 ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
                              ncclResult_t (*run)(struct ncclComm *comm, void *argument),
                              const void *argument, size_t bytes);
-// A job of stage TT_GROUP_LAUNCH, for calls that are inside `comm` already. Outside a group it runs
-// at once, in place.
-ncclResult_t tt_group_launch(struct ncclComm *comm,
+// A job that puts work on `stream`, of a stage from TT_GROUP_ONE_SIDED on, for calls that are
+// inside `comm` already. Outside a group it runs at once, in place.
+ncclResult_t tt_group_launch(struct ncclComm *comm, enum tt_group_stage stage, cudaStream_t stream,
                              ncclResult_t (*run)(struct ncclComm *comm, void *argument),
                              void *argument, size_t bytes);
 // Whether the calling thread is in a group.
@@ -44,11 +47,12 @@ bool tt_group_may_wait(void);
 // Latches an error of a call made inside a group (the group then does nothing); returns it.
 ncclResult_t tt_group_latch(ncclResult_t result);
 
-// ncclGroupStart and ncclGroupEnd.
+// ncclGroupStart and ncclGroupEnd. call: the public function, for messages.
 void tt_group_start(void);
-ncclResult_t tt_group_end(void);
-// The same, but the outermost end estimates its launches and drops them. *us_out: microseconds;
-// untouched by an inner end and where it fails.
+ncclResult_t tt_group_end(const char *call);
+// The same, but the outermost end estimates the launches, and drops everything: nothing is made or
+// registered, nobody is waited for or told. Pointers to communicators become NULL. *us_out:
+// microseconds; untouched by an inner end and where it fails.
 ncclResult_t tt_group_simulate_end(float *us_out);
 
 #endif

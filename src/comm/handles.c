@@ -103,22 +103,25 @@ static bool enter_known(struct ncclComm *comm)
     return false;
 }
 
-static bool enter_listed(struct ncclComm *comm)
+// also_ending: also where ncclCommDestroy ends it.
+static bool enter_listed(struct ncclComm *comm, bool also_ending)
 {
     pthread_mutex_lock(&mutex);
-    bool is_live = place_of(comm) < live_count;
-    if (is_live) {
+    bool may = place_of(comm) < live_count && (also_ending || !comm->is_ending);
+    if (may) {
         atomic_fetch_add(&comm->users, 1);
+    }
+    if (may && !comm->is_ending) {
         known.comm = comm;
         known.removals = atomic_load(&removals);
     }
     pthread_mutex_unlock(&mutex);
-    return is_live;
+    return may;
 }
 
 bool tt_handle_enter(struct ncclComm *comm, const char *call)
 {
-    if (was_inherited() || !(enter_known(comm) || enter_listed(comm))) {
+    if (was_inherited() || !(enter_known(comm) || enter_listed(comm, call == NULL))) {
         return false;
     }
     tt_call_begin(call, comm->rank);
@@ -232,13 +235,42 @@ bool tt_handle_remove(struct ncclComm *comm)
 {
     pthread_mutex_lock(&mutex);
     size_t i = place_of(comm);
-    bool found = i < live_count;
-    if (found) {
+    bool may = i < live_count && !comm->is_ending;
+    if (may) {
         announce_removal();
         take_out(i);
     }
     pthread_mutex_unlock(&mutex);
-    return found;
+    return may;
+}
+
+void tt_handle_remove_ending(struct ncclComm *comm)
+{
+    pthread_mutex_lock(&mutex);
+    announce_removal();
+    take_out(place_of(comm));
+    pthread_mutex_unlock(&mutex);
+}
+
+bool tt_handle_abort_ending(struct ncclComm *comm)
+{
+    bool is_ending = !was_inherited(), first = true;
+    struct tt_wait wait = tt_wait_begin(NULL);
+    while (is_ending) {
+        pthread_mutex_lock(&mutex);
+        is_ending = place_of(comm) < live_count && comm->is_ending;
+        if (is_ending) {
+            atomic_store(&comm->is_aborted, true);
+            atomic_store(comm->abort_flag, 1);
+        }
+        pthread_mutex_unlock(&mutex);
+        if (!is_ending) {
+            break;
+        }
+        first = false;
+        (void)tt_wait_round(&wait);
+    }
+    return !first;
 }
 
 // Waits a moment until no call is inside; false: one still is. With the mutex held and the removal
@@ -252,19 +284,18 @@ static bool await_idle(const struct ncclComm *comm)
     return atomic_load(&comm->users) == 0;
 }
 
-enum tt_handle_use tt_handle_remove_idle(struct ncclComm *comm)
+enum tt_handle_use tt_handle_begin_ending(struct ncclComm *comm)
 {
     pthread_mutex_lock(&mutex);
     enum tt_handle_use use = TT_HANDLE_GONE;
-    size_t i = place_of(comm);
-    if (i < live_count) {
+    if (place_of(comm) < live_count && !comm->is_ending) {
         announce_removal();
         use = atomic_load(&comm->state) == TT_COMM_INIT ? TT_HANDLE_IN_INIT
               : await_idle(comm)                        ? TT_HANDLE_IDLE
                                                         : TT_HANDLE_IN_CALL;
     }
     if (use == TT_HANDLE_IDLE) {
-        take_out(i);
+        comm->is_ending = true;
     }
     pthread_mutex_unlock(&mutex);
     return use;

@@ -26,7 +26,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 16, SLICE_MS = 20, GREETING_PATIENCE_MS = 2000, PROOF_BYTES = 32 };
+enum {
+    NAME_BYTES = 16,
+    SLICE_MS = 20,
+    GREETING_PATIENCE_MS = 2000,
+    PROOF_BYTES = 32,
+    TOLD_WITHIN_MS = 500
+};
 
 // What a leader tells the others about its listener.
 struct card {
@@ -67,6 +73,24 @@ ncclResult_t tt_leaders_wait(const struct ncclComm *comm, int fd, short events, 
             return ncclSuccess;
         }
     }
+}
+
+ncclResult_t tt_leaders_reason(const struct ncclComm *comm, ncclResult_t result)
+{
+    char text[512];
+    struct tt_wait wait = tt_wait_begin(comm->abort_flag);
+    (void)snprintf(text, sizeof text, "%s", tt_thread_error());
+    while (tt_now_ns() - wait.start_ns < TOLD_WITHIN_MS * UINT64_C(1000000)) {
+        ncclResult_t told = tt_bootstrap_look(comm->bootstrap);
+        if (told != ncclSuccess) {
+            return tt_fail(told, "%s", tt_bootstrap_failure(comm->bootstrap));
+        }
+        if (!tt_wait_round(&wait)) {
+            break;
+        }
+    }
+    tt_restore_error(text);
+    return result;
 }
 
 // Whether process p lives on this rank's machine, apart from this process.
@@ -119,7 +143,9 @@ static ncclResult_t greet(const struct meeting *m, int fd, int to)
         n = send(fd, &greeting, sizeof greeting, MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
     if (n != (ssize_t)sizeof greeting) {
-        return tt_fail(ncclSystemError, "rank %d: greeting another process: %m", m->comm->rank);
+        return tt_leaders_reason(
+            m->comm,
+            tt_fail(ncclSystemError, "rank %d: greeting another process: %m", m->comm->rank));
     }
     return ncclSuccess;
 }
@@ -176,11 +202,12 @@ static ncclResult_t connect_to(const struct meeting *m, int process)
     m->comm->local->sockets[process] = fd;
     while (connect(fd, (struct sockaddr *)&where, length) != 0) {
         if (errno != EINTR && errno != EAGAIN) {
-            return tt_fail(ncclSystemError,
-                           "rank %d: reaching another process of this machine over a unix socket: "
-                           "%m; processes that share device memory must share a network namespace "
-                           "or /tmp",
-                           m->comm->rank);
+            return tt_leaders_reason(
+                m->comm,
+                tt_fail(ncclSystemError,
+                        "rank %d: reaching another process of this machine over a unix socket: %m; "
+                        "processes that share device memory must share a network namespace or /tmp",
+                        m->comm->rank));
         }
         TRY(tt_leaders_wait(m->comm, -1, 0, 1, &in_time)); // its queue is full
     }
@@ -231,10 +258,11 @@ static ncclResult_t read_answer(const struct meeting *m, int process)
     int answered = -1;
     TRY(read_greeting(m, m->comm->local->sockets[process], 0, &answered));
     if (answered != process) {
-        return tt_fail(ncclSystemError,
-                       "rank %d: another process of this machine ended, or does not know the "
-                       "unique id's secret",
-                       m->comm->rank);
+        return tt_leaders_reason(
+            m->comm, tt_fail(ncclSystemError,
+                             "rank %d: another process of this machine ended, or does not know the "
+                             "unique id's secret",
+                             m->comm->rank));
     }
     return ncclSuccess;
 }

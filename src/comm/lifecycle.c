@@ -1,4 +1,5 @@
-// Ending a communicator: finalize, destroy, abort. None of them waits for other ranks. See comm.h.
+// Ending a communicator: finalize, destroy, abort. Destroying it waits for what was enqueued, and
+// so for other ranks, 10 s at most. See comm.h.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/wait.h"
@@ -22,21 +23,23 @@ ncclResult_t tt_comm_finalize(struct ncclComm *comm)
     if (!atomic_compare_exchange_strong(&comm->state, &ready, TT_COMM_FINALIZED)) {
         result = tt_fail(ncclInvalidArgument, "rank %d: the communicator is finalized already",
                          comm->rank);
+    } else {
+        tt_team_finalize(comm);
     }
     tt_comm_leave(comm);
     return result;
 }
 
-// Takes the communicator out of use. Questions that other threads ask end by themselves; a call
-// that waits for other ranks does not.
+// Takes the communicator out of use: only an abort is let in. Questions that other threads ask end
+// by themselves; a call that waits for other ranks does not.
 static ncclResult_t take_idle(struct ncclComm *comm, int rank)
 {
     struct tt_wait wait = tt_wait_begin(NULL);
-    enum tt_handle_use use = tt_handle_remove_idle(comm);
+    enum tt_handle_use use = tt_handle_begin_ending(comm);
     while (use == TT_HANDLE_IN_CALL &&
            tt_now_ns() - wait.start_ns < IDLE_PATIENCE_MS * UINT64_C(1000000)) {
         tt_wait_round(&wait);
-        use = tt_handle_remove_idle(comm);
+        use = tt_handle_begin_ending(comm);
     }
     switch (use) {
     case TT_HANDLE_IDLE:
@@ -56,23 +59,6 @@ static ncclResult_t take_idle(struct ncclComm *comm, int rank)
                        "ncclCommDestroy: comm %p was destroyed or aborted by another thread",
                        (void *)comm);
     }
-}
-
-ncclResult_t tt_comm_destroy(struct ncclComm *comm)
-{
-    TRY(tt_comm_enter_any(comm, "ncclCommDestroy"));
-    int rank = comm->rank;
-    tt_comm_leave(comm);
-    TRY(take_idle(comm, rank));
-    tt_log(TT_LOG_INFO, TT_LOG_INIT, "comm %p rank %d nranks %d - Destroy COMPLETE", (void *)comm,
-           comm->rank, comm->nranks);
-    if (atomic_load(&comm->async_error) != ncclSuccess) {
-        atomic_store(comm->abort_flag, 1); // what it still runs will not end by itself
-    }
-    tt_team_leave(comm); // operations may still read and write windows
-    tt_windows_destroy(comm);
-    tt_comm_free(comm, false);
-    return ncclSuccess;
 }
 
 // Waits until the device has ended what it ran when the abort flag rose; false where it has not in
@@ -101,26 +87,29 @@ static bool device_settles(const struct ncclComm *comm)
     return settled;
 }
 
-ncclResult_t tt_comm_abort(struct ncclComm *comm)
+// Operations do not end: the communicator's memory, which they use, is left as it is.
+static void tell_of_rest(const struct ncclComm *comm)
 {
-    TRY(tt_comm_enter_any(comm, "ncclCommAbort"));
-    tt_comm_leave(comm);
-    if (!tt_handle_remove(comm)) {
-        return tt_fail(ncclInvalidArgument,
-                       "ncclCommAbort: comm %p was destroyed or aborted by another thread",
-                       (void *)comm);
-    }
-    atomic_store(comm->abort_flag, 1);
-    // Calls that are inside the communicator in other threads see the flag within a slice of their
-    // wait. An init that waits in an open group is not inside: the group's end finds it gone.
-    tt_handle_await_calls(comm);
+    tt_log(TT_LOG_WARN, TT_LOG_DESTROY,
+           "rank %d: operations on %s do not end, though they were given up: another kernel keeps "
+           "them from it; the communicator's memory and windows stay",
+           comm->rank, comm->name);
+}
+
+// Ends the communicator, whose handle is taken out, after an abort.
+static void end_aborted(struct ncclComm *comm)
+{
+    bool gave_up;
     tt_local_fail(comm, ncclInternalError, "a rank of this process aborted the communicator");
     if (comm->bootstrap != NULL) {
         tt_bootstrap_report_failure(comm->bootstrap, "it called ncclCommAbort");
     }
+    if (!tt_team_drain(comm, &gave_up)) {
+        tell_of_rest(comm);
+        return;
+    }
     tt_team_leave(comm);
-    bool settled = comm->windows == NULL || device_settles(comm);
-    if (settled) {
+    if (comm->windows == NULL || device_settles(comm)) {
         tt_windows_destroy(comm);
     } else {
         tt_log(TT_LOG_WARN, TT_LOG_DESTROY,
@@ -128,6 +117,73 @@ ncclResult_t tt_comm_abort(struct ncclComm *comm)
                comm->rank);
     }
     tt_comm_free(comm, true);
+}
+
+// What made operations end before their time while ncclCommDestroy waited for them.
+static ncclResult_t why_given_up(struct ncclComm *comm)
+{
+    if (atomic_load(&comm->is_aborted)) {
+        return tt_fail(ncclInternalError,
+                       "ncclCommDestroy: rank %d: ncclCommAbort of another thread ended it; what "
+                       "operations on %s had not done is given up",
+                       comm->rank, comm->name);
+    }
+    ncclResult_t error = tt_comm_async_error(comm);
+    return error != ncclSuccess
+               ? error
+               : tt_fail(ncclUnhandledCudaError,
+                         "ncclCommDestroy: rank %d: device %d has dropped operations on %s",
+                         comm->rank, comm->cuda_device, comm->name);
+}
+
+ncclResult_t tt_comm_destroy(struct ncclComm *comm)
+{
+    TRY(tt_comm_enter_any(comm, "ncclCommDestroy"));
+    int rank = comm->rank;
+    tt_comm_leave(comm);
+    TRY(take_idle(comm, rank));
+    bool had_failed = atomic_load(&comm->async_error) != ncclSuccess;
+    if (had_failed) {
+        atomic_store(comm->abort_flag, 1); // what it still runs will not end by itself
+    }
+    bool gave_up;
+    bool is_drained = tt_team_drain(comm, &gave_up); // they may still read and write windows
+    ncclResult_t result = gave_up && !had_failed ? why_given_up(comm) : ncclSuccess;
+    tt_handle_remove_ending(comm);
+    tt_handle_await_calls(comm);
+    if (atomic_load(&comm->is_aborted)) {
+        end_aborted(comm);
+    } else if (!is_drained) {
+        tell_of_rest(comm);
+    } else {
+        tt_log(TT_LOG_INFO, TT_LOG_INIT, "comm %p rank %d nranks %d - Destroy COMPLETE",
+               (void *)comm, comm->rank, comm->nranks);
+        tt_team_leave(comm);
+        tt_windows_destroy(comm);
+        tt_comm_free(comm, false);
+    }
+    return result;
+}
+
+ncclResult_t tt_comm_abort(struct ncclComm *comm)
+{
+    if (tt_handle_abort_ending(comm)) {
+        return ncclSuccess;
+    }
+    TRY(tt_comm_enter_any(comm, "ncclCommAbort"));
+    tt_comm_leave(comm);
+    if (!tt_handle_remove(comm)) {
+        return tt_handle_abort_ending(comm)
+                   ? ncclSuccess
+                   : tt_fail(ncclInvalidArgument,
+                             "ncclCommAbort: comm %p was destroyed or aborted by another thread",
+                             (void *)comm);
+    }
+    atomic_store(comm->abort_flag, 1);
+    // Calls that are inside the communicator in other threads see the flag within a slice of their
+    // wait. An init that waits in an open group is not inside: the group's end finds it gone.
+    tt_handle_await_calls(comm);
+    end_aborted(comm);
     return ncclSuccess;
 }
 

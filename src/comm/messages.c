@@ -14,7 +14,6 @@
 // What a group keeps of a message until its end.
 struct kept {
     uint64_t hash; // of the communicator
-    int rank;
     struct tt_message message;
 };
 
@@ -91,8 +90,8 @@ static ncclResult_t check_own(const struct batch *batch, int rank)
 ncclResult_t tt_message_submit(struct ncclComm *comm, const struct tt_message *message)
 {
     if (tt_group_is_open()) {
-        struct kept kept = {comm->hash, comm->rank, *message};
-        return tt_group_submit(comm, TT_GROUP_MESSAGE, NULL, &kept, sizeof kept);
+        struct kept kept = {comm->hash, *message};
+        return tt_group_launch(comm, TT_GROUP_MESSAGE, message->stream, NULL, &kept, sizeof kept);
     }
     union {
         struct batch batch;
@@ -107,7 +106,6 @@ ncclResult_t tt_message_submit(struct ncclComm *comm, const struct tt_message *m
 struct gathering {
     const struct tt_job *first;
     uint64_t hash;
-    int rank;
     size_t count, order;
     struct tt_job *job;
 };
@@ -151,10 +149,7 @@ static size_t count_messages(const struct tt_jobs *jobs, struct gathering *all)
         struct gathering *place = find(all, count, job, &hint);
         if (place == NULL) {
             place = &all[count];
-            *place = (struct gathering){.first = job,
-                                        .hash = kept_of(job)->hash,
-                                        .rank = kept_of(job)->rank,
-                                        .order = count};
+            *place = (struct gathering){.first = job, .hash = kept_of(job)->hash, .order = count};
             hint = count++;
         }
         place->count++;
@@ -197,7 +192,7 @@ static ncclResult_t fill(const struct tt_jobs *jobs, struct gathering *all, size
         }
     }
     for (size_t i = 0; i < count && result == ncclSuccess; i++) {
-        result = check_own(batch_of(all[i].job), all[i].rank);
+        result = check_own(batch_of(all[i].job), all[i].job->rank);
     }
     return result;
 }

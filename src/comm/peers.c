@@ -1,6 +1,7 @@
 // What ranks know of each other: hosts, processes, LSA team, peer access. See comm.h. SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/params.h"
+#include "base/quote.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "topology/lsa_team.h"
@@ -72,7 +73,7 @@ static ncclResult_t fake_host(int rank, int *host_out)
     }
     if (!is_good) {
         return tt_fail(ncclInvalidUsage, "TUTTI_FAKE_HOSTS=%s: must be ranks per host such as 3,5",
-                       tt_param_text(TT_PARAM_FAKE_HOSTS));
+                       tt_quote(tt_param_text(TT_PARAM_FAKE_HOSTS)).text);
     }
     *host_out = host;
     return ncclSuccess;
@@ -114,6 +115,7 @@ ncclResult_t tt_peer_describe(int rank, struct tt_peer *out)
     out->major = properties.major;
     out->minor = properties.minor;
     out->process_hash = process_hash;
+    out->algorithms = hash_text(tt_param_text(TT_PARAM_ALGO));
     out->multicast = tt_param_int(TT_PARAM_NVLS_ENABLE) != 0 &&
                      device_attribute(device, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED);
     out->device_memory =

@@ -266,7 +266,7 @@ static ncclResult_t run_in_order(struct tt_jobs *jobs, enum tt_group_stage stage
 
 ncclResult_t tt_stage_run(struct tt_jobs *jobs, enum tt_group_stage stage_kind)
 {
-    if (stage_kind == TT_GROUP_LAUNCH || stage_kind == TT_GROUP_ONE_SIDED) {
+    if (stage_kind >= TT_GROUP_STREAMS) {
         return run_in_order(jobs, stage_kind);
     }
     size_t count = 0;

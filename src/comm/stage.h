@@ -10,9 +10,10 @@
 struct tt_job {
     struct tt_job *next;
     struct ncclComm *comm;
-    int device;
-    bool is_blocking; // its communicator
-    const char *call; // the public function, for messages
+    int rank, device;
+    bool is_blocking;    // its communicator
+    cudaStream_t stream; // of launches
+    const char *call;    // the public function, for messages
     enum tt_group_stage stage;
     ncclResult_t (*run)(struct ncclComm *comm, void *argument);
     bool begun;

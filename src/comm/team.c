@@ -135,10 +135,31 @@ static ncclResult_t read_choice(struct ncclComm *comm, struct tt_choice *choice_
     return ncclSuccess;
 }
 
+// Scratch memory in the switch, where all ranks chose so that some function may need it. NULL:
+// none.
+static ncclResult_t make_scratch(struct ncclComm *comm, const struct tt_choice *choice,
+                                 const struct tt_window **scratch_out)
+{
+    *scratch_out = NULL;
+    if (comm->nranks < 2 || comm->lsa_size != comm->nranks ||
+        !tt_choice_wants_scratch(choice, comm->nranks)) {
+        return ncclSuccess;
+    }
+    for (int r = 1; r < comm->nranks; r++) {
+        if (comm->peers[r].algorithms != comm->peers[0].algorithms) {
+            return ncclSuccess;
+        }
+    }
+    TRY(tt_peers_agree(comm)); // windows ask whether memory can be mapped
+    return tt_window_scratch(comm, TT_SWITCH_SCRATCH, scratch_out);
+}
+
 static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
 {
     struct tt_choice choice;
+    const struct tt_window *scratch = NULL;
     TRY(read_choice(comm, &choice));
+    TRY(make_scratch(comm, &choice, &scratch));
     int *process = malloc(2 * (size_t)comm->nranks * sizeof *process);
     if (process == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
@@ -158,6 +179,7 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
                            .devices = devices,
                            .abort_flag = comm->abort_flag,
                            .async_error = &comm->async_error,
+                           .device_error = &comm->device_error,
                            .comm_name = comm->name,
                            .comm_hash = comm->hash,
                            .has_left = tt_bootstrap_left(comm->bootstrap),
@@ -166,6 +188,10 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
                            .owner = comm,
                            .choice = &choice,
                            .limit_ns = (uint64_t)tt_param_int(TT_PARAM_TIMEOUT) * 1000000000};
+    if (scratch != NULL) {
+        team.switch_scratch = (struct tt_symmetric){scratch->flat_base, scratch->stride};
+        team.switch_scratch_multicast = scratch->multimem_base;
+    }
     ncclResult_t result = tt_executor->join(&team, &comm->host);
     free(process);
     return result;
@@ -197,18 +223,24 @@ ncclResult_t tt_team_refuse(const struct ncclComm *comm, const char *what)
                    comm->rank, what, comm->name, comm->nranks, tt_executor->most_ranks);
 }
 
+void tt_team_finalize(struct ncclComm *comm)
+{
+    if (comm->host != NULL) {
+        tt_executor->finalize(comm->host);
+    }
+}
+
+bool tt_team_drain(struct ncclComm *comm, bool *gave_up_out)
+{
+    *gave_up_out = false;
+    return comm->host == NULL || tt_executor->drain(comm->host, gave_up_out);
+}
+
 void tt_team_leave(struct ncclComm *comm)
 {
     struct tt_host *host = comm->host;
-    if (host == NULL) {
-        return;
-    }
-    int before = -1;
-    bool moved = cudaGetDevice(&before) == cudaSuccess && before != comm->cuda_device &&
-                 cudaSetDevice(comm->cuda_device) == cudaSuccess;
-    tt_executor->part(host);
-    comm->host = NULL;
-    if (moved) {
-        (void)cudaSetDevice(before);
+    if (host != NULL) {
+        tt_executor->part(host);
+        comm->host = NULL;
     }
 }

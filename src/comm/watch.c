@@ -101,13 +101,23 @@ static cudaError_t sticky_error(int device)
 
 static void look_at_device(struct ncclComm *comm)
 {
-    cudaError_t error = sticky_error(comm->cuda_device);
+    // What the device had dropped it for may not stick any more.
+    cudaError_t error = (cudaError_t)atomic_load(&comm->device_error);
+    if (error == cudaSuccess) {
+        error = sticky_error(comm->cuda_device);
+    }
     if (error == cudaSuccess) {
         return;
     }
     char what[256], text[320];
-    (void)snprintf(what, sizeof what, "its device %d has failed: %s (%d)", comm->cuda_device,
-                   cudaGetErrorString(error), (int)error);
+    if (error == cudaErrorContextIsDestroyed) {
+        (void)snprintf(what, sizeof what,
+                       "its device %d was reset (cudaDeviceReset) while it had work of it",
+                       comm->cuda_device);
+    } else {
+        (void)snprintf(what, sizeof what, "its device %d has failed: %s (%d)", comm->cuda_device,
+                       cudaGetErrorString(error), (int)error);
+    }
     if (!tt_bootstrap_try_reporting(comm->bootstrap, what)) {
         return; // a call is on the connection: the next look tells
     }

@@ -1,4 +1,5 @@
-// What a rank says to the others when it enters an operation, as it lies in memory that they share.
+// What a rank says to the others when it enters an operation, or ends, as it lies in memory that
+// they share.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_EXEC_ENTRY_H
 #define TT_EXEC_ENTRY_H
@@ -7,6 +8,10 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
+
+// Why nothing of a rank runs or will run any more: it has destroyed or finalized the communicator
+// and all that it did before is over, or its part ended otherwise, as the communicator had failed.
+enum tt_end { TT_GOES_ON, TT_DESTROYED, TT_FINALIZED, TT_GAVE_UP };
 
 enum { TT_ARENA_PAYLOAD = 40 }; // bytes of input that an entry can carry
 enum { TT_CALL_UNEVEN = 1, TT_CALL_IN_PLACE = 2 };

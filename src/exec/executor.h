@@ -27,8 +27,11 @@ struct tt_team {
     const int *process;                 // [nranks] equal numbers: one address space
     const _Atomic uint32_t *abort_flag; // not 0: waits end and the operation with them
     _Atomic int *async_error; // ncclResult_t; the first error found while running is left here
-    const char *comm_name;    // for messages
-    uint64_t comm_hash;       // identifies the communicator, equal on all its ranks
+    // cudaError_t: the device has dropped work of this rank; what it waits for ends, and the caller
+    // tells (NULL: nobody does).
+    _Atomic int *device_error;
+    const char *comm_name; // for messages
+    uint64_t comm_hash;    // identifies the communicator, equal on all its ranks
     // [nranks] 1: the rank has left the communicator and enters nothing any more (acquire). NULL:
     // nobody knows.
     const _Atomic unsigned char *has_left;
@@ -38,7 +41,10 @@ struct tt_team {
     void (*fail)(void *owner, ncclResult_t result, const char *text);
     void *owner;
     const struct tt_choice *choice; // of algorithms; copied; NULL: all
-    uint64_t limit_ns;              // after which a wait is an error; 0: never
+    // TT_SWITCH_SCRATCH bytes of each rank, and their multicast address. NULL: there are none.
+    struct tt_symmetric switch_scratch;
+    char *switch_scratch_multicast;
+    uint64_t limit_ns; // after which a wait is an error; 0: never
 };
 
 struct ncclDevComm;
@@ -112,8 +118,15 @@ struct tt_executor {
     void (*arena_release)(struct tt_arena *arena);
     // A rank's part. Local; operations may follow once all have joined.
     ncclResult_t (*join)(const struct tt_team *team, struct tt_host **host_out);
-    // Ends it: waits until what was enqueued has ended; operations whose peers have not come after
-    // 10 s are given up. An aborted communicator's are given up at once. NULL: nothing.
+    // Nothing is enqueued any more. Once what was enqueued before has ended, launches of graphs
+    // too, operations of ranks that wait for this one fail. Graphs leave it out from now on.
+    void (*finalize)(struct tt_host *host);
+    // The same, and waits for that end; operations whose peers have not come after 10 s are given
+    // up, and the team fails. A failed or aborted communicator's are given up at once. False:
+    // something does not end, and uses for ever what the team's pointers point to; no `part`.
+    // *gave_up_out: whether something was given up meanwhile.
+    bool (*drain)(struct tt_host *host, bool *gave_up_out);
+    // Ends it, after `drain`. NULL: nothing.
     void (*part)(struct tt_host *host);
     // Whether the team has failed, or is aborted: what waits in a stream for other ranks is then
     // let go. A failure of another rank becomes this one's, for ranks that wait for nothing. Any
@@ -126,14 +139,17 @@ struct tt_executor {
     ncclResult_t (*collective)(struct tt_host *host, const struct tt_op *op,
                                const struct tt_call_context *context, cudaStream_t stream);
     // Checked messages of one group, at least one: they go on side by side, those between the same
-    // two ranks in order. As many to the rank itself as from it, which fit together. All streams
-    // wait for all of them.
+    // two ranks in order. As many to the rank itself as from it, which fit together. They are put
+    // on the first one's stream; the others are for the flight recorder.
     ncclResult_t (*messages)(struct tt_host *host, const struct tt_message *messages, size_t count,
                              bool may_wait);
     // A checked one-sided operation, copied. A signal happens after what the rank put before; waits
     // use up the signals that they waited for.
     ncclResult_t (*one_sided)(struct tt_host *host, const struct tt_one_sided *call, bool may_wait,
                               cudaStream_t stream);
+    // The caller has made what comes next on `after` wait for what is on `before` now, streams of
+    // the rank's device: who waits for whom may be looked for later. NULL: never.
+    void (*joined)(struct tt_host *host, cudaStream_t before, cudaStream_t after);
     ncclResult_t (*all_reduce_rmsnorm)(const struct tt_rmsnorm *operation, cudaStream_t stream);
     // The end of a group's launches, for each communicator that it launched on, by the thread that
     // did: what an operation that was not to wait has left for then. NULL: nothing.

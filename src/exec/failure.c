@@ -14,7 +14,9 @@ static const uint64_t text_ns = 1000000;
 static bool has_error(const struct tt_team *team)
 {
     int error = atomic_load_explicit(team->async_error, memory_order_acquire);
-    return error != ncclSuccess && error != ncclInProgress;
+    return (error != ncclSuccess && error != ncclInProgress) ||
+           (team->device_error != NULL &&
+            atomic_load_explicit(team->device_error, memory_order_relaxed) != 0);
 }
 
 static void tell_owner(const struct tt_team *team, ncclResult_t result, const char *text)
@@ -63,13 +65,14 @@ static bool publish(struct tt_failure *failure, const struct tt_team *team, nccl
     return true;
 }
 
-ncclResult_t tt_failure_set(struct tt_failure *failure, const struct tt_team *team,
+ncclResult_t tt_failure_set(struct tt_failure *failure, const struct tt_team *team, bool is_ending,
                             ncclResult_t result, const char *text)
 {
     if (publish(failure, team, result, text)) {
         tell_owner(team, result, text);
-        tt_say("%s; end the communicator %s with ncclCommAbort", text,
-               team->comm_name == NULL ? "" : team->comm_name);
+        tt_say("%s; end the communicator %s with ncclCommAbort%s", text,
+               team->comm_name == NULL ? "" : team->comm_name,
+               is_ending ? " on the other ranks" : "");
         return result;
     }
     uint64_t start_ns = tt_now_ns();
@@ -83,7 +86,7 @@ ncclResult_t tt_failure_set(struct tt_failure *failure, const struct tt_team *te
 }
 
 ncclResult_t tt_failure_set_again(struct tt_failure *failure, const struct tt_team *team,
-                                  ncclResult_t result)
+                                  bool is_ending, ncclResult_t result)
 {
     char text[TT_FAILURE_TEXT];
     const char *last = tt_thread_error();
@@ -92,5 +95,5 @@ ncclResult_t tt_failure_set_again(struct tt_failure *failure, const struct tt_te
     } else {
         (void)snprintf(text, sizeof text, "rank %d: %s", team->rank, last);
     }
-    return tt_failure_set(failure, team, result, text);
+    return tt_failure_set(failure, team, is_ending, result, text);
 }

@@ -26,11 +26,12 @@ struct tt_failure {
 // failed with becomes this rank's failure.
 bool tt_failure_is_over(const struct tt_failure *failure, const struct tt_team *team);
 // The communicator fails on all ranks of the team. The first failure stays; its text begins with
-// "rank N: ". Returns `result`.
-ncclResult_t tt_failure_set(struct tt_failure *failure, const struct tt_team *team,
+// "rank N: ". is_ending: this rank ends the communicator already, which only the others still have
+// to. Returns `result`.
+ncclResult_t tt_failure_set(struct tt_failure *failure, const struct tt_team *team, bool is_ending,
                             ncclResult_t result, const char *text);
 // The same with the text of this thread's last tt_fail.
 ncclResult_t tt_failure_set_again(struct tt_failure *failure, const struct tt_team *team,
-                                  ncclResult_t result);
+                                  bool is_ending, ncclResult_t result);
 
 #endif

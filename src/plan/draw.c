@@ -6,6 +6,8 @@
 #include "plan/schedule.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
 
 // ---- Text ---------------------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ enum {
     BAR = 18,      // of a step
     RANK_GAP = 14, // between ranks
     LEAST_WIDTH = 900,
-    MOST_WIDTH = 6000,
+    MOST_WIDTH = 1600,
     UNIT = 110, // of the largest step
     LETTER = 6, // width of one, about
 };
@@ -126,6 +128,7 @@ struct picture {
     struct tt_schedule schedule;
     double scale; // pixels for one of time
     int width, height;
+    int *row; // [nranks + 1]: of a rank's first lane; one that has none has a row, too
     int lane; // whose wait the arrows lead to
     double arrow_x;
     bool has_many; // that wait has arrows from all ranks
@@ -136,10 +139,17 @@ static double x_of(const struct picture *picture, double time)
     return LEFT + time * picture->scale;
 }
 
-// The middle of a lane's row.
+// The middle of the row of a rank's lane, or of its last where it has not so many.
+static double y_of_rank(const struct picture *picture, int rank, int index)
+{
+    int row = picture->row[rank] + index, last = picture->row[rank + 1] - 1;
+    return TOP + (row < last ? row : last) * ROW + rank * RANK_GAP + ROW / 2.0;
+}
+
 static double y_of(const struct picture *picture, int lane)
 {
-    return TOP + lane * ROW + picture->schedule.walk.lane[lane].rank * RANK_GAP + ROW / 2.0;
+    const struct tt_walk *walk = &picture->schedule.walk;
+    return y_of_rank(picture, walk->lane[lane].rank, walk->lane[lane].index);
 }
 
 static void put_head(const struct picture *picture)
@@ -150,7 +160,9 @@ static void put_head(const struct picture *picture)
         ".band{fill:#f6f8fa}.line{stroke:#d0d7de}"
         ".reduce{fill:#2f6fde}.partial{fill:#8db4f5}.copy{fill:#2da44e}.signal{fill:#d4760a}"
         ".wait{fill:#e4e7eb;stroke:#c4cbd3;stroke-width:.6}"
-        ".on{fill:#fff}.arrow{stroke:#d4760a;fill:none;stroke-width:1.1;opacity:.7}.many{opacity:."
+        ".on{fill:#fff}.data{stroke:#1a7f37;fill:none;stroke-width:.9;stroke-dasharray:3 "
+        "2;opacity:."
+        "8}.arrow{stroke:#d4760a;fill:none;stroke-width:1.1;opacity:.7}.many{opacity:."
         "3}";
     char text[120];
     tt_problem_describe(picture->problem, text, sizeof text);
@@ -160,7 +172,10 @@ static void put_head(const struct picture *picture)
                   "viewBox=\"0 0 %d %d\">\n<style>%s</style>\n"
                   "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" "
                   "markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">"
-                  "<path d=\"M0,0.5 L8,4 L0,7.5 z\" fill=\"#d4760a\"/></marker></defs>\n"
+                  "<path d=\"M0,0.5 L8,4 L0,7.5 z\" fill=\"#d4760a\"/></marker>"
+                  "<marker id=\"data\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" "
+                  "markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">"
+                  "<path d=\"M0,0.5 L8,4 L0,7.5 z\" fill=\"#1a7f37\"/></marker></defs>\n"
                   "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
                   "<text class=\"t\" x=\"%d\" y=\"38\">%s, %s</text>\n"
                   "<text class=\"d\" x=\"%d\" y=\"58\">%s. Time runs to the right; all ranks have "
@@ -174,17 +189,16 @@ static void put_head(const struct picture *picture)
 static void put_rows(const struct picture *picture)
 {
     const struct tt_walk *walk = &picture->schedule.walk;
+    for (int rank = 0; rank < walk->nranks; rank++) {
+        double y = y_of_rank(picture, rank, 0);
+        (void)fprintf(picture->file,
+                      "<rect class=\"band\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\" "
+                      "rx=\"4\"/>\n<text x=\"%d\" y=\"%.1f\">rank %d</text>\n",
+                      MARGIN - 8, y - ROW / 2.0 - 3, picture->width - 2 * MARGIN + 16,
+                      (picture->row[rank + 1] - picture->row[rank]) * ROW + 6, MARGIN, y + 4, rank);
+    }
     for (int lane = 0; lane < walk->lanes; lane++) {
-        int rank = walk->lane[lane].rank;
         double y = y_of(picture, lane);
-        if (walk->lane[lane].index == 0) {
-            int lanes = walk->plans[rank]->lanes;
-            (void)fprintf(picture->file,
-                          "<rect class=\"band\" x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\" "
-                          "rx=\"4\"/>\n<text x=\"%d\" y=\"%.1f\">rank %d</text>\n",
-                          MARGIN - 8, y - ROW / 2.0 - 3, picture->width - 2 * MARGIN + 16,
-                          lanes * ROW + 6, MARGIN, y + 4, rank);
-        }
         (void)fprintf(picture->file,
                       "<line class=\"line\" x1=\"%d\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
                       LEFT, y, x_of(picture, picture->schedule.length), y);
@@ -224,19 +238,92 @@ static void put_step(const struct picture *picture, int lane, uint32_t index)
                   height, plan->rank, schedule->walk.lane[lane].index, index, text);
 }
 
+// The ranks of places beside `own`: "2, 3", "2, 3, 4 ...", "all", "switch"; nothing where there are
+// none.
+static void add_others(struct text *text, const struct tt_place *place, uint32_t places, int own)
+{
+    enum { SHOWN_RANKS = 3 };
+    int shown = 0;
+    for (uint32_t i = 0; i < places; i++) {
+        int rank = place[i].rank;
+        if (rank == own) {
+            continue;
+        }
+        if (shown++ == SHOWN_RANKS) {
+            add(text, " ...");
+            return;
+        }
+        add(text,
+            rank >= 0          ? "%s%d"
+            : rank == TT_EVERY ? "%sall"
+                               : "%sswitch",
+            shown > 1 ? ", " : "", rank);
+    }
+}
+
+// "2, 3 <- 1": whose memory the step touches besides the rank's own.
+static void describe_others(const struct tt_plan *plan, const struct tt_step *step, char *to,
+                            char *from, size_t bytes)
+{
+    struct text target = {.at = to, .bytes = bytes}, source = {.at = from, .bytes = bytes};
+    to[0] = from[0] = 0;
+    add_others(&target, plan->place + step->out, step->outs, plan->rank);
+    add_others(&source, plan->place + step->in, step->ins, plan->rank);
+}
+
+// "copy 1000 from 1 to 2, 3", or as much of it as has room in the box; where its own memory is
+// meant, it is left out.
 static void put_label(const struct picture *picture, int lane, uint32_t index)
 {
     const struct tt_schedule *schedule = &picture->schedule;
+    const struct tt_plan *plan = schedule->walk.plans[schedule->walk.lane[lane].rank];
     const struct tt_step *step = tt_walk_steps(&schedule->walk, lane) + index;
     double begin = x_of(picture, schedule->begin[schedule->first[lane] + index]);
     double width = x_of(picture, schedule->end[schedule->first[lane] + index]) - begin;
     bool is_copy = step->kind == TT_STEP_COPY;
     bool is_partial = step->kind == TT_STEP_REDUCE && (step->flags & TT_PARTIAL_OUT) != 0;
-    char label[48];
-    int letters = snprintf(label, sizeof label, "%s %zu", is_copy ? "copy" : "reduce", step->count);
-    if ((is_copy || step->kind == TT_STEP_REDUCE) && letters * LETTER < (int)width) {
-        (void)fprintf(picture->file, "<text class=\"c%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
-                      is_partial ? "" : " on", begin + width / 2, y_of(picture, lane) + 4, label);
+    char to[48], from[48], label[3][200];
+    if (!is_copy && step->kind != TT_STEP_REDUCE) {
+        return;
+    }
+    describe_others(plan, step, to, from, sizeof to);
+    (void)snprintf(label[2], sizeof label[2], "%s%s%s%s%s", from[0] != 0 ? "from " : "", from,
+                   from[0] != 0 && to[0] != 0 ? " " : "", to[0] != 0 ? "to " : "", to);
+    (void)snprintf(label[1], sizeof label[1], "%zu %.120s", step->count, label[2]);
+    (void)snprintf(label[0], sizeof label[0], "%s %.150s", is_copy ? "copy" : "reduce", label[1]);
+    for (int i = 0; i < 3; i++) {
+        if (label[i][0] != 0 && (double)strlen(label[i]) * LETTER < width) {
+            (void)fprintf(picture->file, "<text class=\"c%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n",
+                          is_partial ? "" : " on", begin + width / 2, y_of(picture, lane) + 4,
+                          label[i]);
+            return;
+        }
+    }
+}
+
+// A thin line between the step and the rows of ranks whose buffers it stores to, or loads from.
+static void put_data(const struct picture *picture, int lane, uint32_t index, bool is_out)
+{
+    const struct tt_schedule *schedule = &picture->schedule;
+    const struct tt_walk *walk = &schedule->walk;
+    const struct tt_plan *plan = walk->plans[walk->lane[lane].rank];
+    const struct tt_step *step = tt_walk_steps(walk, lane) + index;
+    double begin = x_of(picture, schedule->begin[schedule->first[lane] + index]);
+    double end = x_of(picture, schedule->end[schedule->first[lane] + index]);
+    double x = is_out ? begin + (end - begin) * 0.75 : begin + (end - begin) * 0.25;
+    uint32_t places = is_out ? step->outs : step->ins;
+    for (uint32_t i = 0; i < places; i++) {
+        int rank = plan->place[(is_out ? step->out : step->in) + i].rank;
+        if (rank < 0 || rank == plan->rank) {
+            continue; // all ranks' and the switch's are named in the box
+        }
+        double here = y_of(picture, lane);
+        double there = y_of_rank(picture, rank, walk->lane[lane].index);
+        double edge = there > here ? BAR / 2.0 : -BAR / 2.0;
+        (void)fprintf(
+            picture->file,
+            "<path class=\"data\" marker-end=\"url(#data)\" d=\"M%.1f,%.1f L%.1f,%.1f\"/>\n", x,
+            is_out ? here + edge : there, is_out ? end : begin, is_out ? there : here + edge);
     }
 }
 
@@ -288,6 +375,10 @@ static void put_legend(const struct picture *picture)
                       classes[i], x, y - 10, x + 20, y, names[i]);
         x += widths[i];
     }
+    (void)fprintf(picture->file,
+                  "<path class=\"data\" marker-end=\"url(#data)\" d=\"M%d,%d h22\"/>"
+                  "<text x=\"%d\" y=\"%d\">data, to or from one other rank</text>\n",
+                  x, y - 4, x + 28, y);
 }
 
 static void put_all(struct picture *picture)
@@ -299,7 +390,7 @@ static void put_all(struct picture *picture)
     int wide = wanted > most ? most : wanted < least ? least : wanted;
     picture->scale = picture->schedule.length > 0 ? wide / picture->schedule.length : 1;
     picture->width = LEFT + wide + MARGIN;
-    picture->height = TOP + walk->lanes * ROW + walk->nranks * RANK_GAP + 2 * MARGIN;
+    picture->height = TOP + picture->row[walk->nranks] * ROW + walk->nranks * RANK_GAP + 2 * MARGIN;
     put_head(picture);
     put_rows(picture);
     for (int lane = 0; lane < walk->lanes; lane++) {
@@ -309,6 +400,10 @@ static void put_all(struct picture *picture)
     }
     for (int lane = 0; lane < walk->lanes; lane++) {
         put_arrows(picture, lane);
+        for (uint32_t i = 0; i < walk->lane[lane].at; i++) {
+            put_data(picture, lane, i, false);
+            put_data(picture, lane, i, true);
+        }
     }
     for (int lane = 0; lane < walk->lanes; lane++) {
         for (uint32_t i = 0; i < walk->lane[lane].at; i++) {
@@ -319,13 +414,25 @@ static void put_all(struct picture *picture)
     (void)fprintf(picture->file, "</svg>\n");
 }
 
+static bool number_rows(struct picture *picture, const struct tt_plan *const *plans)
+{
+    int nranks = picture->problem->nranks;
+    picture->row = calloc((size_t)nranks + 1, sizeof *picture->row);
+    for (int rank = 0; picture->row != NULL && rank < nranks; rank++) {
+        int lanes = plans[rank]->lanes;
+        picture->row[rank + 1] = picture->row[rank] + (lanes > 0 ? lanes : 1);
+    }
+    return picture->row != NULL;
+}
+
 bool tt_plan_draw(FILE *file, const struct tt_problem *problem, const struct tt_plan *const *plans)
 {
     struct picture picture = {.file = file, .problem = problem};
-    bool made = tt_schedule_make(&picture.schedule, problem, plans);
+    bool made = tt_schedule_make(&picture.schedule, problem, plans) && number_rows(&picture, plans);
     if (made) {
         put_all(&picture);
     }
+    free(picture.row);
     tt_schedule_free(&picture.schedule);
     return made && fflush(file) == 0 && ferror(file) == 0;
 }

@@ -16,7 +16,8 @@ void tt_step_describe(const struct tt_problem *problem, const struct tt_plan *pl
 // One rank's lanes and steps.
 void tt_plan_print(FILE *file, const struct tt_problem *problem, const struct tt_plan *plan);
 
-// An SVG picture of all ranks' plans: lanes by time (schedule.h), arrows for signals. The plans
+// An SVG picture of all ranks' plans: lanes by time (schedule.h), arrows for signals and for data
+// from one rank to another; what goes to or comes from all, or the switch, is in words. The plans
 // must be well formed. False: no memory, or `file` cannot be written.
 bool tt_plan_draw(FILE *file, const struct tt_problem *problem, const struct tt_plan *const *plans);
 

@@ -83,7 +83,7 @@ void tt_op_describe(const struct tt_op *op, char *text, size_t bytes)
     const char *name = tt_function_name(op->function);
     const char *uneven = op->is_uneven ? "V" : "";
     char count[48] = "";
-    if (!op->is_uneven || op->function == TT_GATHER || op->function == TT_SCATTER) {
+    if (tt_op_has_count(op)) {
         (void)snprintf(count, sizeof count, "count %zu, ", op->count);
     }
     char rest[48] = "";

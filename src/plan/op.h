@@ -70,6 +70,13 @@ bool tt_op_reduces(enum tt_function function);
 // operation runs, not here.
 uint64_t tt_op_signature(const struct tt_op *op);
 
+// Whether op.count says how much: an uneven operation has many counts, but those at one root one
+// for each rank.
+static inline bool tt_op_has_count(const struct tt_op *op)
+{
+    return !op->is_uneven || op->function == TT_GATHER || op->function == TT_SCATTER;
+}
+
 // "AllReduce(count 1024, float32, sum)" into text; always ended by a null byte.
 void tt_op_describe(const struct tt_op *op, char *text, size_t bytes);
 

@@ -112,6 +112,9 @@ struct tt_plan {
     const struct tt_place *place;
 };
 
+// Most bytes of scratch that the switch reaches, on each rank.
+enum { TT_SWITCH_SCRATCH = 16 << 20 };
+
 // ---- Algorithms ---------------------------------------------------------------------------------
 
 struct tt_builder;
@@ -120,7 +123,7 @@ struct tt_builder;
 struct tt_algorithm {
     const char *name;      // "direct": as in messages, drawings and tables
     const char *nccl_name; // what selects it in NCCL_ALGO, "ring"; NULL: nothing does
-    bool needs_multicast;  // plans have TT_SWITCH places
+    bool needs_multicast;  // plans have TT_SWITCH places: in buffers, or, if staged, in scratch
     bool is_staged;        // a rank touches its own buffers and scratch alone, so that buffers need
                            // not be mapped by others
     // Whether it can do the problem.

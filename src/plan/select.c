@@ -3,6 +3,7 @@
 #include "plan/select.h"
 
 #include "base/log.h"
+#include "base/quote.h"
 #include "plan/parts.h"
 
 #include <stdio.h>
@@ -58,12 +59,25 @@ static void add_name(char *text, size_t bytes, const char *name)
     }
 }
 
+// Whether an algorithm before this one has the same NCCL name.
+static bool is_repeated(int index)
+{
+    const char *name = tt_algorithms[index]->nccl_name;
+    for (int i = 0; i < index && name != NULL; i++) {
+        const char *before = tt_algorithms[i]->nccl_name;
+        if (before != NULL && strcmp(before, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 // "NVLS, Ring, Tree, ...": all names that may stand in a list.
 static const char *all_names(char *text, size_t bytes)
 {
     text[0] = 0;
     for (int i = 0; tt_algorithms[i] != NULL; i++) {
-        add_name(text, bytes, tt_algorithms[i]->nccl_name);
+        add_name(text, bytes, is_repeated(i) ? NULL : tt_algorithms[i]->nccl_name);
     }
     for (int i = 0; tt_algorithms[i] != NULL; i++) { // own names that are not NCCL's as well
         const char *nccl = tt_algorithms[i]->nccl_name;
@@ -76,16 +90,18 @@ static const char *all_names(char *text, size_t bytes)
     return text;
 }
 
-// The algorithm's bit, 0 for one that does not exist here; false for no name.
+// The bits of the algorithms with this name, 0 for one that does not exist here; false for no name.
 static bool bit_of(struct word name, uint32_t *bit_out)
 {
+    *bit_out = 0;
     for (int i = 0; tt_algorithms[i] != NULL; i++) {
         if (is_word(name, tt_algorithms[i]->name) || is_word(name, tt_algorithms[i]->nccl_name)) {
-            *bit_out = 1u << i;
-            return true;
+            *bit_out |= 1u << i;
         }
     }
-    *bit_out = 0;
+    if (*bit_out != 0) {
+        return true;
+    }
     for (int i = 0; absent[i] != NULL; i++) {
         if (is_word(name, absent[i])) {
             return true;
@@ -147,9 +163,9 @@ static ncclResult_t parse_list(const struct parse *parse, struct word list, uint
         uint32_t bit = 0;
         if (name.length > 0 && !variable->bit_of(name, &bit)) { // nothing between commas is nothing
             char names[200];
-            return tt_fail(ncclInvalidUsage, "%s=%s: \"%.*s\" is no %s; there are %s",
-                           variable->name, parse->text, (int)name.length, name.at, variable->what,
-                           variable->all_names(names, sizeof names));
+            return tt_fail(ncclInvalidUsage, "%s=%s: \"%s\" is no %s; there are %s", variable->name,
+                           tt_quote(parse->text).text, tt_quote_part(name.at, name.length).text,
+                           variable->what, variable->all_names(names, sizeof names));
         }
         named |= bit;
     }
@@ -170,9 +186,10 @@ static ncclResult_t parse_entry(const struct parse *parse, struct word entry, bo
         (void)next_word(&entry, ':', &function);
     } else if (!is_first) {
         return tt_fail(ncclInvalidUsage,
-                       "%s=%s: \"%.*s\" names no function; all entries but the first must, as in "
+                       "%s=%s: \"%s\" names no function; all entries but the first must, as in "
                        "%s",
-                       variable, parse->text, (int)entry.length, entry.at,
+                       variable, tt_quote(parse->text).text,
+                       tt_quote_part(entry.at, entry.length).text,
                        parse->variable == &algo ? "ring;AllReduce:tree" : "Simple;AllReduce:LL");
     }
     uint32_t allowed = 0;
@@ -188,9 +205,10 @@ static ncclResult_t parse_entry(const struct parse *parse, struct word entry, bo
     }
     if (!found) {
         return tt_fail(ncclInvalidUsage,
-                       "%s=%s: \"%.*s\" is no function to choose for; there are Broadcast, "
+                       "%s=%s: \"%s\" is no function to choose for; there are Broadcast, "
                        "Reduce, AllGather, ReduceScatter, AllReduce",
-                       variable, parse->text, (int)function.length, function.at);
+                       variable, tt_quote(parse->text).text,
+                       tt_quote_part(function.at, function.length).text);
     }
     return ncclSuccess;
 }
@@ -237,12 +255,14 @@ ncclResult_t tt_protocols_parse(const char *text, uint32_t *ruled_out)
 
 // ---- The choice ---------------------------------------------------------------------------------
 
-// Why the algorithm cannot be taken; NULL where it can.
+// Why the algorithm cannot be taken; NULL where it can. may_force: staging may be taken without
+// being allowed, for buffers that need it.
 static const char *reason(const struct tt_choice *choice, const struct tt_problem *problem,
-                          struct tt_means means, int index)
+                          struct tt_means means, int index, bool may_force)
 {
     const struct tt_algorithm *algorithm = tt_algorithms[index];
-    bool is_forced = algorithm->is_staged && !means.is_mapped;
+    bool is_forced =
+        may_force && algorithm->is_staged && !algorithm->needs_multicast && !means.is_mapped;
     for (int i = 0; i < TT_CHOICE_FUNCTIONS; i++) {
         uint32_t allowed = is_forced ? ~choice->refused[i] : choice->allowed[i];
         if (functions[i] == problem->function && problem->nranks > 1 &&
@@ -253,7 +273,10 @@ static const char *reason(const struct tt_choice *choice, const struct tt_proble
     if (!algorithm->can(problem)) {
         return "cannot do it";
     }
-    if (algorithm->needs_multicast && !means.has_multicast) {
+    if (algorithm->needs_multicast && algorithm->is_staged && !means.switch_scratch) {
+        return "needs scratch with multicast";
+    }
+    if (algorithm->needs_multicast && !algorithm->is_staged && !means.has_multicast) {
         return "needs buffers with multicast";
     }
     if (!algorithm->is_staged && !means.is_mapped) {
@@ -270,7 +293,7 @@ static ncclResult_t none_left(const struct tt_choice *choice, const struct tt_pr
     size_t used = 0;
     for (int i = 0; tt_algorithms[i] != NULL && used < sizeof reasons; i++) {
         int more = snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used > 0 ? ", " : "",
-                            tt_algorithms[i]->name, reason(choice, problem, means, i));
+                            tt_algorithms[i]->name, reason(choice, problem, means, i, true));
         used += more > 0 ? (size_t)more : 0;
     }
     tt_problem_describe(problem, text, sizeof text);
@@ -281,7 +304,7 @@ static ncclResult_t none_left(const struct tt_choice *choice, const struct tt_pr
     }
     if (choice->text[0] != 0) {
         return tt_fail(ncclInvalidUsage, "%s: NCCL_ALGO=%s leaves no algorithm (%s)", text,
-                       choice->text, reasons);
+                       tt_quote(choice->text).text, reasons);
     }
     return tt_fail(ncclInvalidUsage, "%s: no algorithm can do it (%s)", text, reasons);
 }
@@ -289,10 +312,12 @@ static ncclResult_t none_left(const struct tt_choice *choice, const struct tt_pr
 ncclResult_t tt_select(const struct tt_choice *choice, const struct tt_problem *problem,
                        struct tt_means means, const struct tt_algorithm **algorithm_out)
 {
-    for (int i = 0; tt_algorithms[i] != NULL; i++) {
-        if (reason(choice, problem, means, i) == NULL) {
-            *algorithm_out = tt_algorithms[i];
-            return ncclSuccess;
+    for (int may_force = 0; may_force < 2; may_force++) {
+        for (int i = 0; tt_algorithms[i] != NULL; i++) {
+            if (reason(choice, problem, means, i, may_force == 1) == NULL) {
+                *algorithm_out = tt_algorithms[i];
+                return ncclSuccess;
+            }
         }
     }
     return none_left(choice, problem, means);
@@ -310,19 +335,34 @@ static struct tt_problem problem_of(enum tt_function function, int nranks)
                                .lanes = 1};
 }
 
-uint32_t tt_choice_rules_out(const struct tt_choice *choice, int nranks, bool has_multicast)
+// Functions that nothing is left for with these means.
+static uint32_t ruled_out(const struct tt_choice *choice, int nranks, struct tt_means means)
 {
-    struct tt_means best = {.is_mapped = true, .has_multicast = has_multicast};
-    uint32_t ruled_out = 0;
+    uint32_t out = 0;
     for (int i = 0; i < TT_CHOICE_FUNCTIONS; i++) {
         struct tt_problem problem = problem_of(functions[i], nranks);
         bool is_left = false;
         for (int k = 0; tt_algorithms[k] != NULL; k++) {
-            is_left = is_left || reason(choice, &problem, best, k) == NULL;
+            is_left = is_left || reason(choice, &problem, means, k, true) == NULL;
         }
-        ruled_out |= is_left ? 0 : 1u << functions[i];
+        out |= is_left ? 0 : 1u << functions[i];
     }
-    return ruled_out;
+    return out;
+}
+
+uint32_t tt_choice_rules_out(const struct tt_choice *choice, int nranks, bool has_multicast)
+{
+    return ruled_out(choice, nranks,
+                     (struct tt_means){.is_mapped = true,
+                                       .has_multicast = has_multicast,
+                                       .switch_scratch = has_multicast});
+}
+
+bool tt_choice_wants_scratch(const struct tt_choice *choice, int nranks)
+{
+    struct tt_means without = {.is_mapped = true};
+    struct tt_means with = {.is_mapped = true, .switch_scratch = true};
+    return (ruled_out(choice, nranks, without) & ~ruled_out(choice, nranks, with)) != 0;
 }
 
 ncclResult_t tt_choice_refuse(const char *call, int rank, enum tt_function function,
@@ -334,21 +374,26 @@ ncclResult_t tt_choice_refuse(const char *call, int rank, enum tt_function funct
     if ((without_protocol >> function & 1) != 0) {
         return tt_fail(ncclInvalidUsage,
                        "%s: rank %d: NCCL_PROTO=%s leaves no protocol for %s; there are %s", call,
-                       rank, set.protocols, tt_function_name(function),
+                       rank, tt_quote(set.protocols).text, tt_function_name(function),
                        all_protocols(fits, sizeof fits));
     }
     struct tt_problem problem = problem_of(function, set.nranks);
+    problem.is_uneven = set.is_uneven;
     for (int i = 0; tt_algorithms[i] != NULL; i++) {
         const struct tt_algorithm *algorithm = tt_algorithms[i];
         bool is_possible = set.has_multicast || !algorithm->needs_multicast;
-        if (is_possible && algorithm->can(&problem)) {
+        if (is_possible && !is_repeated(i) && algorithm->can(&problem)) {
             add_name(fits, sizeof fits,
                      algorithm->nccl_name != NULL ? algorithm->nccl_name : algorithm->name);
         }
     }
     return tt_fail(ncclInvalidUsage,
-                   "%s: rank %d: NCCL_ALGO=%s leaves no algorithm for %s on %d ranks%s; these can "
-                   "do it: %s",
-                   call, rank, set.algorithms, tt_function_name(function), set.nranks,
-                   set.has_multicast ? "" : ", without multicast", fits);
+                   "%s: rank %d: NCCL_ALGO=%s leaves no algorithm for %s%s on %d ranks%s; these "
+                   "can do it: %s",
+                   call, rank, tt_quote(set.algorithms).text, tt_function_name(function),
+                   set.is_uneven ? "V" : "", set.nranks,
+                   set.is_uneven       ? ", and the switch does no uneven sizes"
+                   : set.has_multicast ? ""
+                                       : ", without multicast",
+                   fits);
 }

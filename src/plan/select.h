@@ -32,10 +32,15 @@ ncclResult_t tt_protocols_parse(const char *text, uint32_t *ruled_out);
 // tt_function. has_multicast: some buffers can be reached through the switch.
 uint32_t tt_choice_rules_out(const struct tt_choice *choice, int nranks, bool has_multicast);
 
+// Whether a function is left to nothing but staging in the switch where its buffers are far from
+// it.
+bool tt_choice_wants_scratch(const struct tt_choice *choice, int nranks);
+
 // What a function that is ruled out is refused for.
 struct tt_settings {
     const char *algorithms, *protocols; // NCCL_ALGO, NCCL_PROTO
     int nranks;
+    bool is_uneven;     // the function's uneven form
     bool has_multicast; // as for tt_choice_rules_out
 };
 // Says which variable leaves nothing, and what would: ncclInvalidUsage.
@@ -44,13 +49,15 @@ ncclResult_t tt_choice_refuse(const char *call, int rank, enum tt_function funct
 
 // What there is for a problem.
 struct tt_means {
-    bool has_multicast; // both buffers can be reached through the switch
-    bool is_mapped;     // every rank can load from and store to every other's buffers
+    bool has_multicast;  // both buffers can be reached through the switch
+    bool is_mapped;      // every rank can load from and store to every other's buffers
+    bool switch_scratch; // scratch can be reached through the switch
 };
 
 // The first algorithm that is allowed, can do the problem and has what it needs. Buffers that are
-// not mapped are a matter of memory, not of choice: staging, which there has no substitute, is then
-// left out only where a ^ names it. ncclInvalidUsage where none is left; the text says why of each.
+// not mapped are a matter of memory, not of choice: where nothing that is allowed can do them,
+// staging is left out only if a ^ names it (in the switch it is always a matter of choice).
+// ncclInvalidUsage where none is left; the text says why of each.
 ncclResult_t tt_select(const struct tt_choice *choice, const struct tt_problem *problem,
                        struct tt_means means, const struct tt_algorithm **algorithm_out);
 

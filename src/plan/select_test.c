@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "expect.h"
 
+#include <string.h>
+
 static struct tt_problem problem_of(enum tt_function function)
 {
     return (struct tt_problem){.function = function,
@@ -69,6 +71,46 @@ static void memory_that_is_not_mapped(void)
     EXPECT_STR(chosen("^staged", TT_ALL_REDUCE, unmapped), "none");
     EXPECT_CONTAINS(tt_last_error(), "staged: not allowed");
     EXPECT_CONTAINS(tt_last_error(), "direct: needs buffers that all ranks can map");
+}
+
+// Buffers far from the switch: through scratch, where nothing else is allowed.
+static void far_from_the_switch(void)
+{
+    static const struct tt_means far = {.is_mapped = true, .switch_scratch = true};
+    static const struct tt_means farther = {.is_mapped = false, .switch_scratch = true};
+    static const struct tt_means near = {
+        .is_mapped = true, .switch_scratch = true, .has_multicast = true};
+    EXPECT_STR(chosen("NVLS", TT_ALL_REDUCE, far), "far_switch");
+    EXPECT_STR(chosen("NVLS", TT_BROADCAST, farther), "far_switch");
+    EXPECT_STR(chosen("nvls", TT_REDUCE, near), "switch");
+    EXPECT_STR(chosen("nvls", TT_ALL_TO_ALL, far), "direct"); // not chosen for
+    EXPECT_STR(chosen("far_switch", TT_ALL_GATHER, near), "far_switch");
+    EXPECT_STR(chosen("", TT_ALL_REDUCE, far), "direct");
+    EXPECT_STR(chosen("", TT_ALL_REDUCE, farther), "staged");
+    EXPECT_STR(chosen("ring", TT_ALL_REDUCE, farther), "staged");
+    EXPECT_STR(chosen("NVLS,ring", TT_REDUCE_SCATTER, far), "ring");
+    EXPECT_STR(chosen("NVLS,tree", TT_REDUCE_SCATTER, far), "far_switch");
+    EXPECT_STR(chosen("switch", TT_ALL_REDUCE, far), "none");
+    EXPECT_STR(chosen("^nvls,direct,ring,tree", TT_ALL_REDUCE, far), "staged");
+}
+
+static bool wants_scratch(const char *text)
+{
+    struct tt_choice choice;
+    EXPECT_OK(tt_choice_parse(text, &choice));
+    return tt_choice_wants_scratch(&choice, 4);
+}
+
+static void scratch(void)
+{
+    EXPECT(wants_scratch("NVLS"));
+    EXPECT(wants_scratch("ring;allgather:nvls"));
+    EXPECT(wants_scratch("NVLS,Tree"));
+    EXPECT(!wants_scratch(""));
+    EXPECT(!wants_scratch("NVLS,Ring"));
+    EXPECT(!wants_scratch("^direct"));
+    EXPECT(!wants_scratch("switch"));
+    EXPECT(!wants_scratch("tree"));
 }
 
 static void nothing_left(void)
@@ -162,26 +204,56 @@ static void what_is_ruled_out(void)
     EXPECT_EQ(ruled_out("NVLS", 4, false), five);
     EXPECT_EQ(ruled_out("NVLS", 1, false), 0); // a rank alone needs no algorithm
     EXPECT_EQ(ruled_out("PAT;allgather:ring", 4, true), five & ~bit(TT_ALL_GATHER));
-    struct tt_settings set = {"Tree", "", 4, true};
+    struct tt_settings set = {"Tree", "", 4, false, true};
     EXPECT_EQ(tt_choice_refuse("ncclReduce", 2, TT_REDUCE, set), ncclInvalidUsage);
     EXPECT_STR(tt_last_error(),
                "ncclReduce: rank 2: NCCL_ALGO=Tree leaves no algorithm for Reduce on 4 ranks; "
                "these can do it: NVLS, direct, Ring, staged");
-    set = (struct tt_settings){"NVLS", "Simple;Reduce:^LL,LL128,Simple", 8, false};
+    set = (struct tt_settings){"NVLS", "Simple;Reduce:^LL,LL128,Simple", 8, false, false};
     EXPECT_EQ(tt_choice_refuse("ncclBcast", 0, TT_BROADCAST, set), ncclInvalidUsage);
     EXPECT_STR(tt_last_error(),
                "ncclBcast: rank 0: NCCL_ALGO=NVLS leaves no algorithm for Broadcast on 8 ranks, "
                "without multicast; these can do it: direct, Ring, Tree, staged");
+    set.is_uneven = set.has_multicast = true;
+    EXPECT_EQ(tt_choice_refuse("tuttiAllGatherV", 1, TT_ALL_GATHER, set), ncclInvalidUsage);
+    EXPECT_STR(tt_last_error(),
+               "tuttiAllGatherV: rank 1: NCCL_ALGO=NVLS leaves no algorithm for AllGatherV on 8 "
+               "ranks, and the switch does no uneven sizes; these can do it: direct, Ring, staged");
     EXPECT_EQ(tt_choice_refuse("ncclReduce", 0, TT_REDUCE, set), ncclInvalidUsage);
     EXPECT_STR(tt_last_error(), "ncclReduce: rank 0: NCCL_PROTO=Simple;Reduce:^LL,LL128,Simple "
                                 "leaves no protocol for Reduce; there are LL, LL128, Simple");
 }
 
+// What would be right is said however long the text is.
+static void long_texts(void)
+{
+    char text[5001];
+    struct tt_choice choice;
+    memset(text, 'a', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    EXPECT_EQ(tt_choice_parse(text, &choice), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), "NCCL_ALGO=aaaaaaaa");
+    EXPECT_CONTAINS(tt_last_error(), "aaaa...: \"aaaa");
+    EXPECT_CONTAINS(tt_last_error(), "aaaa...\" is no algorithm; there are ");
+    memcpy(text, "allreduce:ring;", 15);
+    EXPECT_EQ(tt_choice_parse(text, &choice), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), "as in ring;AllReduce:tree");
+    memcpy(text, "\"\xc3\xa4\xc3\xa4", 5); // quoted in whole characters
+    for (int i = 1; i + 1 < 5000; i += 2) {
+        memcpy(text + i, "\xc3\xa4", 2);
+    }
+    EXPECT_EQ(tt_choice_parse(text, &choice), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_last_error(), "\xc3\xa4...: ");
+}
+
 int main(void)
 {
+    RUN(long_texts);
     RUN(without_a_choice);
     RUN(lists);
     RUN(memory_that_is_not_mapped);
+    RUN(far_from_the_switch);
+    RUN(scratch);
     RUN(nothing_left);
     RUN(wrong_texts);
     RUN(empty_names);

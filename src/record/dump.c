@@ -16,7 +16,6 @@ enum { MOST_LINES = 16, MOST_MISSING = 8 };
 
 struct dump {
     FILE *file;
-    const struct tt_record_lists *lists;
     struct tt_ticks_scale scale;
     uint64_t now; // ticks
 };
@@ -36,64 +35,38 @@ static void describe(const struct tt_record_seen *seen, char *text, size_t bytes
     tt_op_describe(&seen->op, text + used, bytes - (size_t)used);
 }
 
-// The open record of a rank in this process; NULL: there is none.
-static const struct tt_record *find(const struct tt_record_lists *lists, uint64_t hash, int rank)
-{
-    const struct tt_record *record = lists->open;
-    while (record != NULL &&
-           (record->details->owner.hash != hash || record->details->owner.rank != rank)) {
-        record = record->details->next;
-    }
-    return record;
-}
-
-// What another rank of the communicator did last.
-static void print_other(const struct dump *dump, const struct tt_record_owner *owner, int rank)
-{
-    char text[256] = "its last operation is not known here";
-    const struct tt_record *record = find(dump->lists, owner->hash, rank);
-    if (owner->team.describe_last != NULL) {
-        owner->team.describe_last(owner->team.team, rank, text, sizeof text);
-    } else if (record != NULL) {
-        (void)snprintf(text, sizeof text, "see below or above");
-    }
-    (void)fprintf(dump->file, "    rank %d: %s\n", rank, text);
-}
-
 // Whether this rank, which is in the operation, waits for another.
 static bool is_missing(const struct tt_record_owner *owner, int rank,
                        const struct tt_record_seen *seen)
 {
-    if (seen->op.function == TT_WAIT_SIGNAL) {
-        return owner->team.owes_signal != NULL && owner->team.owes_signal(owner->team.team, rank);
-    }
-    return rank != owner->rank && owner->team.has_entered != NULL &&
-           !owner->team.has_entered(owner->team.team, rank, seen->sequence);
+    return owner->team.waits_for(owner->team.team, rank, &seen->op, seen->sequence);
 }
 
-// Who has not come to an operation that this rank is in.
+// Who has not come to an operation that this rank is in, and what they did last.
 static void print_missing(const struct dump *dump, const struct tt_record_owner *owner,
                           const struct tt_record_seen *seen)
 {
     int missing = 0;
-    bool waits_for_signals = seen->op.function == TT_WAIT_SIGNAL;
-    if (seen->op.function >= TT_COLLECTIVES && !waits_for_signals) { // between two ranks
-        (void)fprintf(dump->file, "; its peer:\n");
-        print_other(dump, owner, seen->op.root);
+    if (owner->team.waits_for == NULL) {
+        (void)fprintf(dump->file, "; who has come is not known here\n");
         return;
     }
     for (int rank = 0; rank < owner->nranks; rank++) {
         missing += is_missing(owner, rank, seen);
     }
+    enum tt_function function = seen->op.function;
+    bool gives = function == TT_PUT_SIGNAL || function == TT_SIGNAL;
     (void)fprintf(dump->file, "%s\n",
-                  owner->team.has_entered == NULL    ? "; who has come is not known here"
-                  : missing > 0 && waits_for_signals ? "; waits for signals of:"
-                  : missing > 0                      ? "; waits for:"
-                                                     : "; all have come");
+                  gives                                       ? "; waits for nobody"
+                  : missing > 0 && function == TT_WAIT_SIGNAL ? "; waits for signals of:"
+                  : missing > 0                               ? "; waits for:"
+                                                              : "; all have come");
     missing = 0;
     for (int rank = 0; rank < owner->nranks; rank++) {
         if (is_missing(owner, rank, seen) && missing++ < MOST_MISSING) {
-            print_other(dump, owner, rank);
+            char text[256];
+            owner->team.describe_last(owner->team.team, rank, &seen->op, text, sizeof text);
+            (void)fprintf(dump->file, "    rank %d: %s\n", rank, text);
         }
     }
     if (missing > MOST_MISSING) {
@@ -147,7 +120,7 @@ static void print_operation(const struct dump *dump, int rank, const struct tt_r
                       took);
     }
     if (seen->state == TT_RECORD_FAILED) {
-        (void)fprintf(dump->file, ": ncclResult_t %d", (int)seen->result);
+        (void)fprintf(dump->file, ": %s", tt_result_text(seen->result));
     }
     if (seen->last == rank) {
         (void)fprintf(dump->file, ", came last");
@@ -203,7 +176,7 @@ static const struct tt_record *next_record(const struct tt_record_lists *lists, 
     return best;
 }
 
-static ncclResult_t write_all(int descriptor, const char *text, size_t bytes)
+static ncclResult_t write_all(int descriptor, const char *name, const char *text, size_t bytes)
 {
     while (bytes > 0) {
         ssize_t written = write(descriptor, text, bytes);
@@ -211,7 +184,7 @@ static ncclResult_t write_all(int descriptor, const char *text, size_t bytes)
             continue;
         }
         if (written <= 0) {
-            return tt_fail(ncclSystemError, "the state could not be written: %m");
+            return tt_fail(ncclSystemError, "cannot write %s: %m", name);
         }
         text += written;
         bytes -= (size_t)written;
@@ -219,7 +192,7 @@ static ncclResult_t write_all(int descriptor, const char *text, size_t bytes)
     return ncclSuccess;
 }
 
-ncclResult_t tt_record_dump(uint64_t hash, int descriptor)
+static ncclResult_t tell_to(uint64_t hash, int descriptor, const char *name)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -227,15 +200,21 @@ ncclResult_t tt_record_dump(uint64_t hash, int descriptor)
     if (dump.file == NULL) {
         return tt_fail(ncclSystemError, "no memory to tell the state");
     }
-    dump.lists = tt_record_lock();
+    const struct tt_record_lists *lists = tt_record_lock();
     dump.scale = tt_ticks_measure();
     dump.now = tt_ticks();
     print_head(&dump);
-    const struct tt_record *record = next_record(dump.lists, hash, NULL);
+    const struct tt_record *record = next_record(lists, hash, NULL);
     if (record == NULL) {
         (void)fprintf(dump.file, "no communicator\n");
+        if (tt_record_parent() != 0) {
+            (void)fprintf(dump.file,
+                          "this process was forked from process %d, whose communicators it does "
+                          "not have\n",
+                          (int)tt_record_parent());
+        }
     }
-    for (; record != NULL; record = next_record(dump.lists, hash, record)) {
+    for (; record != NULL; record = next_record(lists, hash, record)) {
         print_record(&dump, record);
     }
     tt_record_unlock();
@@ -243,9 +222,14 @@ ncclResult_t tt_record_dump(uint64_t hash, int descriptor)
         free(text);
         return tt_fail(ncclSystemError, "no memory to tell the state");
     }
-    ncclResult_t result = write_all(descriptor, text, bytes);
+    ncclResult_t result = write_all(descriptor, name, text, bytes);
     free(text);
     return result;
+}
+
+ncclResult_t tt_record_dump(uint64_t hash, int descriptor)
+{
+    return tell_to(hash, descriptor, "the state");
 }
 
 static int lowest_rank(void)
@@ -274,7 +258,7 @@ ncclResult_t tt_record_dump_to(uint64_t hash, int rank, const char *path)
     if (descriptor < 0) {
         return tt_fail(ncclSystemError, "cannot write %s: %m", name);
     }
-    ncclResult_t result = tt_record_dump(hash, descriptor);
+    ncclResult_t result = tell_to(hash, descriptor, name);
     if (close(descriptor) != 0 && result == ncclSuccess) {
         result = tt_fail(ncclSystemError, "cannot write %s: %m", name);
     }

@@ -17,7 +17,8 @@ enum { LEAST_BLOCKS = 2 };
 // Guards the lists, rings as far as they grow, and the summaries.
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct tt_record_lists lists;
-static pid_t owner;   // the process that opened the first record
+static pid_t owner;   // the process that opened the first record; 0: none has been opened
+static pid_t parent;  // the owner from which this process was forked; 0: none
 static bool has_news; // since the trace was written
 
 const struct tt_record_lists *tt_record_lock(void)
@@ -291,9 +292,35 @@ static struct tt_record *make_record(const struct tt_record_owner *whose)
     return record;
 }
 
+// In a child made by fork(): the records are its parent's, whose other threads may have had the
+// lock.
+static void disown(void)
+{
+    if (owner != 0) {
+        parent = owner;
+        owner = 0;
+        lists = (struct tt_record_lists){0};
+        has_news = false;
+        (void)pthread_mutex_init(&mutex, NULL);
+        tt_record_signal_anew();
+    }
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, disown);
+}
+
+pid_t tt_record_parent(void)
+{
+    return parent;
+}
+
 ncclResult_t tt_record_open(const struct tt_record_owner *whose, struct tt_record **record_out)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct tt_record *record = make_record(whose);
+    (void)pthread_once(&once, watch_forks);
     if (record == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory to record operations of %s",
                        whose->rank, whose->name);
@@ -340,8 +367,12 @@ void tt_record_close(struct tt_record *record)
     }
     pthread_mutex_lock(&mutex);
     struct tt_record **link = &lists.open;
-    while (*link != record) {
+    while (*link != NULL && *link != record) {
         link = &(*link)->details->next;
+    }
+    if (*link == NULL) { // of the process from which this one was forked
+        pthread_mutex_unlock(&mutex);
+        return;
     }
     *link = record->details->next;
     add_rest(record);
@@ -367,7 +398,7 @@ void tt_record_close(struct tt_record *record)
 __attribute__((destructor)) static void end_of_process(void)
 {
     if (owner != getpid()) {
-        return; // nothing was recorded, or this is a copy made by fork()
+        return; // nothing was recorded
     }
     pthread_mutex_lock(&mutex);
     for (struct tt_record *record = lists.open; record != NULL; record = record->details->next) {

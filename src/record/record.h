@@ -74,12 +74,13 @@ struct tt_record {
 // closed.
 struct tt_record_team {
     const void *team; // the first argument of:
-    // Whether the rank has entered operation `sequence`.
-    bool (*has_entered)(const void *team, int rank, uint64_t sequence);
-    // "its last operation was Broadcast(count 5, float32, root 0) #16".
-    void (*describe_last)(const void *team, int rank, char *text, size_t bytes);
-    // Whether the rank has yet to give a signal that this one waits for, or waited for last.
-    bool (*owes_signal)(const void *team, int rank);
+    // Whether an operation that this rank is in, with the number of tt_record_entered, waits for
+    // the rank: to come to it, or to give a signal.
+    bool (*waits_for)(const void *team, int rank, const struct tt_op *op, uint64_t sequence);
+    // What that rank did last, as far as the operation shows it: "its last one was Broadcast(count
+    // 5, float32, root 0) #16", "1 of 2; in collectives it has entered none yet".
+    void (*describe_last)(const void *team, int rank, const struct tt_op *op, char *text,
+                          size_t bytes);
 };
 
 // Whose record it is. The name is copied.
@@ -88,7 +89,7 @@ struct tt_record_owner {
     uint64_t hash;    // the same on all its ranks
     int rank, nranks;
     int device;
-    struct tt_record_team team; // functions may be NULL: nothing is known of other processes
+    struct tt_record_team team; // functions may both be NULL: nothing is known of other ranks
 };
 
 // ---- A record's life ----------------------------------------------------------------------------

@@ -35,6 +35,10 @@ struct tt_record_lists {
 };
 const struct tt_record_lists *tt_record_lock(void);
 void tt_record_unlock(void);
+// The process whose records this one, its child by fork(), does not have; 0: none.
+pid_t tt_record_parent(void);
+// In such a child: the signal that asks for the state no longer wakes the parent.
+void tt_record_signal_anew(void);
 
 // ---- Reading ------------------------------------------------------------------------------------
 

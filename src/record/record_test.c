@@ -30,16 +30,19 @@ static cudaStream_t some_stream(void)
     return (cudaStream_t)(void *)&anything;
 }
 
-// Rank 2 has entered nothing beyond operation 4; all others have entered all.
-static bool has_entered(const void *team, int rank, uint64_t sequence)
+// Rank 2 has entered nothing beyond operation 4, rank 3 no message; all others have entered all.
+static bool waits_for(const void *team, int rank, const struct tt_op *op, uint64_t sequence)
 {
     (void)team;
-    return rank != 2 || sequence <= 4;
+    return op->function < TT_COLLECTIVES ? rank == 2 && sequence > 4
+                                         : op->function != TT_SIGNAL && rank == 3;
 }
 
-static void describe_last(const void *team, int rank, char *text, size_t bytes)
+static void describe_last(const void *team, int rank, const struct tt_op *op, char *text,
+                          size_t bytes)
 {
-    (void)snprintf(text, bytes, "%s of rank %d", (const char *)team, rank);
+    (void)snprintf(text, bytes, "%s of rank %d, seen from %s", (const char *)team, rank,
+                   tt_function_name(op->function));
 }
 
 static struct tt_record *open_record(int rank, uint64_t hash)
@@ -49,7 +52,7 @@ static struct tt_record *open_record(int rank, uint64_t hash)
                                     .rank = rank,
                                     .nranks = RANKS,
                                     .device = rank,
-                                    .team = {"the last call", has_entered, describe_last}};
+                                    .team = {"the last call", waits_for, describe_last}};
     struct tt_record *record = NULL;
     EXPECT_OK(tt_record_open(&owner, &record));
     return record;
@@ -231,21 +234,30 @@ static void the_state_as_text(void)
     struct tt_record *zero = open_record(0, HASH + 4), *one = open_record(1, HASH + 4);
     struct tt_record *other = open_record(0, HASH + 5);
     struct tt_op op = make_op(TT_ALL_REDUCE, 1024, 0), send = make_op(TT_SEND, 5, 3);
+    struct tt_op wait = make_op(TT_WAIT_SIGNAL, 2, 3), give = make_op(TT_SIGNAL, 0, 3);
     run_one(zero, &op, 4, 2);
     struct tt_record_line *line = tt_record_called(&zero->calls, &op, some_stream());
     tt_record_entered(line, 5);
     struct tt_record_line *second = tt_record_called(&zero->calls, &op, some_stream());
     struct tt_record_line *pair = tt_record_called(&one->calls, &send, NULL);
     tt_record_entered_at_once(pair, 7);
+    struct tt_record_line *waiting = tt_record_called(&one->calls, &wait, NULL);
+    tt_record_entered_at_once(waiting, 1);
+    struct tt_record_line *giving = tt_record_called(&one->calls, &give, NULL);
+    tt_record_entered_at_once(giving, 2);
     char *text = dump_text(HASH + 4);
     EXPECT_CONTAINS(text, "rank 0 of 4, device 0");
     EXPECT_CONTAINS(text, "is in #5 AllReduce(count 1024, float32, max) for ");
-    EXPECT_CONTAINS(text,
-                    "waits for:\n    rank 2: the last call of rank 2\n  has called AllReduce(");
+    EXPECT_CONTAINS(text, "waits for:\n    rank 2: the last call of rank 2, seen from AllReduce\n"
+                          "  has called AllReduce(");
     EXPECT_CONTAINS(text, "which has not begun");
     EXPECT_CONTAINS(text, ", for rank 2 last");
     EXPECT_CONTAINS(text, "is in #7 Send(");
-    EXPECT_CONTAINS(text, "    rank 3: the last call of rank 3");
+    EXPECT_CONTAINS(text, "; waits for:\n    rank 3: the last call of rank 3, seen from Send\n");
+    EXPECT_CONTAINS(text, "; waits for signals of:\n"
+                          "    rank 3: the last call of rank 3, seen from WaitSignal\n");
+    EXPECT_CONTAINS(text, "is in #2 Signal(to rank 3) for ");
+    EXPECT_CONTAINS(text, "; waits for nobody\n");
     EXPECT(strstr(text, "rank 0 of 4") < strstr(text, "rank 1 of 4"));
     EXPECT(strstr(text, "1239") == NULL); // not the other communicator
     free(text);
@@ -257,8 +269,11 @@ static void the_state_as_text(void)
     tt_record_ended(line);
     tt_record_failed(second, ncclRemoteError);
     tt_record_ended(pair);
+    tt_record_ended(waiting);
+    tt_record_ended(giving);
     text = dump_text(HASH + 4);
     EXPECT_CONTAINS(text, "failed AllReduce(count 1024, float32, max), called ");
+    EXPECT_CONTAINS(text, ": another rank failed or ended (");
     EXPECT(strstr(text, "is in #") == NULL);
     free(text);
     tt_record_close(zero);
@@ -353,7 +368,7 @@ static void the_trace(void)
     (void)tt_record_called(&one->calls, &op, NULL); // has not begun: not in the trace
     struct json *trace = trace_json();
     const struct json *events = json_get(trace, "traceEvents");
-    int counts[256] = {0}, slices = 0, waits = 0, unfinished = 0, tracks = 0;
+    int counts[256] = {0}, slices = 0, waits = 0, unended = 0, unfinished = 0, tracks = 0;
     for (const struct json *e = events != NULL ? events->first : NULL; e != NULL; e = e->next) {
         if (json_number(e, "pid", 0) != (HASH + 6) % 1000000007 + 1) {
             continue;
@@ -363,13 +378,15 @@ static void the_trace(void)
         bool is_operation = json_get(args, "call") != NULL;
         slices += is_operation;
         waits += strcmp(json_string(e, "name", ""), "wait for rank 1") == 0;
+        unended += strcmp(json_string(e, "name", ""), "wait for rank 3") == 0;
         unfinished += json_get(args, "unfinished") != NULL;
         tracks += strcmp(json_string(e, "name", ""), "thread_name") == 0;
         EXPECT(!is_operation || (json_number(e, "ts", 0) * 1e3 >= (double)before - 1e5 &&
                                  json_number(e, "ts", 0) * 1e3 <= (double)tt_now_ns() + 1e5));
     }
     EXPECT_EQ(slices, 43);
-    EXPECT_EQ(waits, 20); // of rank 0; rank 1 waits for itself
+    EXPECT_EQ(waits, 20);  // of rank 0; rank 1 waits for itself
+    EXPECT_EQ(unended, 2); // receives of rank 1, of which one failed
     EXPECT_EQ(counts['i'], 40);
     EXPECT_EQ(unfinished, 1);
     EXPECT_EQ(tracks, 4); // two ranks, and two for what overlaps
@@ -406,8 +423,8 @@ static void the_summary(void)
     tt_record_print_summary(tt_record_lock(), file);
     tt_record_unlock();
     EXPECT_EQ(fclose(file), 0);
-    EXPECT_CONTAINS(text, "200        50 (25 %)");
-    EXPECT_CONTAINS(text, "200       150 (75 %)");
+    EXPECT_CONTAINS(text, "200         50 of 200 (25 %)");
+    EXPECT_CONTAINS(text, "200        150 of 200 (75 %)");
     EXPECT_CONTAINS(text, " ms ");
     EXPECT_CONTAINS(text, "rank 1 (100 %)");
     free(text);

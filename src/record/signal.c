@@ -3,7 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/params.h"
-#include "record/record.h"
+#include "base/quote.h"
+#include "record/record_internal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -14,7 +15,7 @@
 #include <unistd.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static _Atomic int awake = -1; // the descriptor; set once, before the handler
+static _Atomic int awake = -1; // the descriptor; set once, before the handler, and after a fork
 
 static void wake(int number)
 {
@@ -54,20 +55,30 @@ static void take_signal(void)
             tt_say(
                 "TUTTI_DUMP_SIGNAL=%s is ignored: must be USR1, USR2, HUP, QUIT or the number of "
                 "a real-time signal, %d to %d",
-                text, SIGRTMIN, SIGRTMAX);
+                tt_quote(text).text, SIGRTMIN, SIGRTMAX);
         }
         return;
     }
     struct sigaction present, action = {.sa_handler = wake, .sa_flags = SA_RESTART | SA_ONSTACK};
     if (sigaction(number, NULL, &present) != 0 || present.sa_handler != SIG_DFL) {
-        tt_say("TUTTI_DUMP_SIGNAL=%s is ignored: the program handles that signal itself", text);
+        tt_say("TUTTI_DUMP_SIGNAL=%s is ignored: the program handles that signal itself",
+               tt_quote(text).text);
         return;
     }
     int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     atomic_store(&awake, descriptor);
     sigemptyset(&action.sa_mask);
     if (descriptor < 0 || sigaction(number, &action, NULL) != 0) {
-        tt_say("TUTTI_DUMP_SIGNAL=%s is ignored: %m", text);
+        tt_say("TUTTI_DUMP_SIGNAL=%s is ignored: %m", tt_quote(text).text);
+    }
+}
+
+void tt_record_signal_anew(void)
+{
+    int before = atomic_load(&awake);
+    if (before >= 0) {
+        atomic_store(&awake, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        (void)close(before);
     }
 }
 

@@ -58,14 +58,16 @@ static void print_rank(const struct tt_record_details *details, double ns_per_ti
     tt_text_time((double)waited.ticks * ns_per_tick, all, sizeof all);
     tt_text_time((double)details->longest * ns_per_tick, longest, sizeof longest);
     if (details->collectives > 0) {
-        (void)snprintf(last, sizeof last, "%llu (%.0f %%)", (unsigned long long)details->came_last,
+        (void)snprintf(last, sizeof last, "%llu of %llu (%.0f %%)",
+                       (unsigned long long)details->came_last,
+                       (unsigned long long)details->collectives,
                        100.0 * (double)details->came_last / (double)details->collectives);
     }
     if (waited.most >= 0) {
         (void)snprintf(most, sizeof most, "rank %d (%.0f %%)", waited.most,
                        100.0 * (double)details->waits[waited.most].ticks / (double)waited.ticks);
     }
-    (void)fprintf(file, "tutti: %6d %12llu %16s %12s %12s   %s\n", details->owner.rank,
+    (void)fprintf(file, "tutti: %6d %12llu %24s %12s %12s   %s\n", details->owner.rank,
                   (unsigned long long)details->operations, last, all, longest, most);
 }
 
@@ -98,7 +100,7 @@ static void print_communicator(const struct tt_record_lists *lists, uint64_t has
     const struct tt_record *record = next_rank(lists, hash, -1);
     (void)fprintf(file,
                   "tutti: %s (%d ranks), process %d: who came last, and how long ranks waited\n"
-                  "tutti: %6s %12s %16s %12s %12s   %s\n",
+                  "tutti: %6s %12s %24s %12s %12s   %s\n",
                   record->details->name, record->details->owner.nranks, (int)getpid(), "rank",
                   "operations", "came last", "waited", "longest", "mostly for");
     while (record != NULL) {

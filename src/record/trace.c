@@ -6,9 +6,11 @@
 #include "base/file_name.h"
 #include "base/log.h"
 #include "base/params.h"
+#include "base/quote.h"
 #include "record/record_internal.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct trace {
@@ -75,11 +77,12 @@ static void print_arguments(struct trace *trace, const struct tt_record_seen *se
     tt_op_describe(&seen->op, text, sizeof text);
     (void)fprintf(file, ",\"args\":{\"call\":");
     print_string(file, text);
-    (void)fprintf(file, ",\"sequence\":%llu,\"count\":%llu,\"bytes\":%llu",
-                  (unsigned long long)seen->sequence, (unsigned long long)seen->op.count,
-                  (unsigned long long)(seen->op.function == TT_WAIT_SIGNAL
-                                           ? 0 // it counts signals
-                                           : seen->op.count * tt_type_bytes(seen->op.type)));
+    (void)fprintf(file, ",\"sequence\":%llu", (unsigned long long)seen->sequence);
+    if (tt_op_has_count(&seen->op)) {
+        size_t each = seen->op.function == TT_WAIT_SIGNAL ? 0 // it counts signals
+                                                          : tt_type_bytes(seen->op.type);
+        (void)fprintf(file, ",\"count\":%zu,\"bytes\":%zu", seen->op.count, seen->op.count * each);
+    }
     (void)fprintf(file, ",\"stream\":\"%p\",\"called\":", (void *)seen->stream);
     print_time(file, ns_of(trace, seen->called));
     if (seen->op.function >= TT_COLLECTIVES && seen->op.root >= 0) { // -1: several ranks
@@ -103,7 +106,10 @@ static void print_operation(struct trace *trace, const struct tt_record_seen *se
     uint64_t start = ns_of(trace, seen->entered != 0 ? seen->entered : seen->called);
     uint64_t end = ns_of(trace, seen->ended != 0 ? seen->ended : trace->now);
     bool is_collective = seen->op.function < TT_COLLECTIVES;
-    begin_event(trace, 'X', tt_function_name(seen->op.function), start);
+    char function[32];
+    (void)snprintf(function, sizeof function, "%s%s", tt_function_name(seen->op.function),
+                   seen->op.is_uneven ? "V" : "");
+    begin_event(trace, 'X', function, start);
     print_duration(trace, start, end);
     (void)fprintf(trace->file, ",\"cat\":\"%s\"", is_collective ? "collective" : "pair");
     print_arguments(trace, seen);
@@ -112,8 +118,10 @@ static void print_operation(struct trace *trace, const struct tt_record_seen *se
         (seen->last >= 0 || seen->ready == 0)) {
         char name[48] = "wait";
         uint64_t ready = seen->ready != 0 ? ns_of(trace, seen->ready) : end;
-        if (seen->last >= 0) {
-            (void)snprintf(name, sizeof name, "wait for rank %d", seen->last);
+        // What never ended does not know for whom, but between two ranks there is one.
+        int of = seen->last >= 0 || is_collective ? seen->last : seen->op.root;
+        if (of >= 0) {
+            (void)snprintf(name, sizeof name, "wait for rank %d", of);
         }
         begin_event(trace, 'X', name, start);
         print_duration(trace, start, ready < end ? ready : end);
@@ -251,30 +259,50 @@ static int lowest_rank(const struct tt_record_lists *lists, int *shared_out)
     return lowest;
 }
 
+// What is there, and is no file that another may stand beside: a device, a folder.
+static bool is_no_file(const char *name)
+{
+    struct stat status;
+    return stat(name, &status) == 0 && !S_ISREG(status.st_mode);
+}
+
 // Where several processes would write one file, the rank comes before the ending: trace.3.json.
+// False, and said: there is no such name.
 static bool name_file(const struct tt_record_lists *lists, char *name, size_t bytes)
 {
     const char *pattern = tt_param_text(TT_PARAM_TRACE);
     int rank, lowest = lowest_rank(lists, &rank);
     if (!tt_file_name(pattern, lowest, name, bytes)) {
+        tt_say("TUTTI_TRACE: the name of the file is too long; no trace is written");
         return false;
     }
     if (rank < 0 || strstr(pattern, "%p") != NULL || strstr(pattern, "%r") != NULL) {
         return true;
+    }
+    if (is_no_file(name)) {
+        if (rank == 0) {
+            tt_say("TUTTI_TRACE=%s is no file, and each of several processes would write one; no "
+                   "trace is written",
+                   tt_quote(name).text);
+        }
+        return false;
     }
     char *folder = strrchr(name, '/'), *ending = strrchr(folder == NULL ? name : folder, '.');
     char rest[64] = "";
     size_t length = ending == NULL ? strlen(name) : (size_t)(ending - name);
     (void)snprintf(rest, sizeof rest, "%s", name + length);
     int added = snprintf(name + length, bytes - length, ".%d%s", rank, rest);
-    return added > 0 && (size_t)added < bytes - length;
+    if (added < 0 || (size_t)added >= bytes - length) {
+        tt_say("TUTTI_TRACE: the name of the file is too long; no trace is written");
+        return false;
+    }
+    return true;
 }
 
 void tt_record_write_trace(const struct tt_record_lists *lists)
 {
     char name[1024];
     if (!name_file(lists, name, sizeof name)) {
-        tt_say("TUTTI_TRACE: the name of the file is too long; no trace is written");
         return;
     }
     FILE *file = fopen(name, "we");

@@ -221,6 +221,7 @@ DEFINE_ACCESS(e5m2, vector_float, vector_byte, e5m2_widen, e5m2_narrow)
     DEFINE_FUNCTION(type, element, AVERAGE)                                                        \
     DEFINE_FUNCTION(type, element, SCALED_SUM)
 
+// NOLINTBEGIN(readability-function-size): eight parameters of what is always inlined
 DEFINE_TYPE(int8, vector_int8, 1, (size_t)TT_VECTOR_BYTES)
 DEFINE_TYPE(uint8, vector_uint8, 1, (size_t)TT_VECTOR_BYTES)
 DEFINE_TYPE(int32, vector_int32, 4, (size_t)TT_VECTOR_BYTES)
@@ -233,6 +234,7 @@ DEFINE_TYPE(float64, vector_double, 8, (size_t)TT_VECTOR_BYTES)
 DEFINE_TYPE(bfloat16, vector_float, 2, (size_t)TT_VECTOR_BYTES / 2)
 DEFINE_TYPE(e4m3, vector_float, 1, (size_t)TT_VECTOR_BYTES / 4)
 DEFINE_TYPE(e5m2, vector_float, 1, (size_t)TT_VECTOR_BYTES / 4)
+// NOLINTEND(readability-function-size)
 
 static void stream_lines(void *to, const void *from, size_t lines)
 {

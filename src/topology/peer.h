@@ -12,14 +12,15 @@ struct tt_peer {
     uint64_t machine_hash; // same value: memory can be shared, whatever the host hash says
     uint64_t process_hash; // same value: same process
     unsigned char gpu_uuid[16];
-    int cuda_device;    // CUDA's number in its process
-    int major, minor;   // compute capability
-    bool multicast;     // device attribute and NCCL_NVLS_ENABLE
-    bool device_memory; // virtual memory management usable, NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE
-                        // not 0
-    int host;           // index of its host among the communicator's hosts, by first rank
-    int process;        // index of its process, by first rank
-    uint64_t random;    // chosen by the rank; rank 0's names the communicator
+    int cuda_device;     // CUDA's number in its process
+    int major, minor;    // compute capability
+    bool multicast;      // device attribute and NCCL_NVLS_ENABLE
+    bool device_memory;  // virtual memory management usable, NCCL_CUMEM_ENABLE and NCCL_WIN_ENABLE
+                         // not 0
+    int host;            // index of its host among the communicator's hosts, by first rank
+    int process;         // index of its process, by first rank
+    uint64_t algorithms; // hash of NCCL_ALGO
+    uint64_t random;     // chosen by the rank; rank 0's names the communicator
 };
 
 #endif

@@ -27,6 +27,7 @@ static void free_windows(struct tt_windows *windows)
         windows->device_comms = device_comm->next;
         tt_device_comm_free(device_comm);
     }
+    tt_scratch_free(windows);
     while (windows->chunks != NULL) {
         struct tt_table_chunk *chunk = windows->chunks;
         windows->chunks = chunk->next;

@@ -158,23 +158,9 @@ CUresult tt_memory_free(void *pointer)
 {
     CUdeviceptr base = 0;
     size_t bytes = 0;
-    CUmemGenericAllocationHandle handle = 0;
-    // Only mapped allocations have a handle: what cudaMalloc returned is refused here.
-    CUresult error = cuMemRetainAllocationHandle(&handle, pointer);
-    if (error != CUDA_SUCCESS) {
-        return error;
-    }
-    (void)cuMemRelease(handle);
-    error = cuMemGetAddressRange(&base, &bytes, (CUdeviceptr)(uintptr_t)pointer);
-    if (error != CUDA_SUCCESS) {
-        return error;
-    }
-    if (base != (CUdeviceptr)(uintptr_t)pointer) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    error = cuMemUnmap(base, bytes);
-    CUresult freed = cuMemAddressFree(base, bytes);
-    return error != CUDA_SUCCESS ? error : freed;
+    CUresult error = cuMemGetAddressRange(&base, &bytes, (CUdeviceptr)(uintptr_t)pointer);
+    error = error == CUDA_SUCCESS ? cuMemUnmap(base, bytes) : error;
+    return error == CUDA_SUCCESS ? cuMemAddressFree(base, bytes) : error;
 }
 
 ncclResult_t tt_mem_alloc(void **pointer_out, size_t bytes, bool virtual_memory)
@@ -220,13 +206,21 @@ ncclResult_t tt_mem_free(void *pointer)
         return ncclSuccess;
     }
     (void)cuMemRelease(handle);
-    CUresult error = tt_memory_free(pointer);
-    if (error != CUDA_SUCCESS) {
-        struct tt_verdict verdict = {0};
-        (void)tt_verdict_driver(&verdict, error, "unmapping");
-        return tt_fail(ncclInvalidArgument,
-                       "ncclMemFree: ptr %p is not the start of memory from ncclMemAlloc: %s",
-                       pointer, verdict.text);
+    struct tt_verdict verdict = {0};
+    CUdeviceptr base = 0;
+    if (tt_verdict_driver(&verdict,
+                          cuMemGetAddressRange(&base, NULL, (CUdeviceptr)(uintptr_t)pointer),
+                          "cuMemGetAddressRange")) {
+        if (base != (CUdeviceptr)(uintptr_t)pointer) {
+            return tt_fail(ncclInvalidArgument,
+                           "ncclMemFree: ptr %p is not the start of memory from ncclMemAlloc, "
+                           "which is %p",
+                           pointer, (void *)(uintptr_t)base);
+        }
+        (void)tt_verdict_driver(&verdict, tt_memory_free(pointer), "unmapping");
     }
-    return ncclSuccess;
+    return verdict.result == ncclSuccess
+               ? ncclSuccess
+               : tt_fail((ncclResult_t)verdict.result, "ncclMemFree: ptr %p: %s", pointer,
+                         verdict.text);
 }

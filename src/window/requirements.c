@@ -174,39 +174,28 @@ static ncclResult_t check_end(const void *first, const char *list)
     return ncclSuccess;
 }
 
-ncclResult_t tt_requirements_copy(const struct ncclComm *comm,
-                                  const ncclDevCommRequirements_t *requirements,
-                                  struct tt_requirements **copy_out)
+// Both lists, and how many entries they have.
+static ncclResult_t check_lists(const struct ncclComm *comm,
+                                const ncclDevCommRequirements_t *requirements, int *buffers_out,
+                                int *teams_out)
 {
-    TRY(check_header(requirements));
-    TRY(check_network(requirements));
-    TRY(check_barriers(comm, requirements));
     TRY(check_end(requirements->resourceRequirementsList, "resourceRequirementsList"));
     TRY(check_end(requirements->teamRequirementsList, "teamRequirementsList"));
-    int buffers = 0;
-    int teams = 0;
-    bool multimem = requirements->lsaMultimem;
+    *buffers_out = *teams_out = 0;
     for (const ncclDevResourceRequirements_t *node = requirements->resourceRequirementsList;
          node != NULL; node = node->next) {
-        TRY(check_buffer(node, buffers++));
+        TRY(check_buffer(node, (*buffers_out)++));
     }
     for (const ncclTeamRequirements_t *node = requirements->teamRequirementsList; node != NULL;
          node = node->next) {
-        TRY(check_team(comm, node, teams++));
-        multimem = multimem || (node->multimem && is_lsa_team(comm, node->team));
+        TRY(check_team(comm, node, (*teams_out)++));
     }
-    size_t bytes = sizeof(struct tt_requirements) +
-                   (size_t)buffers * sizeof(struct tt_wanted_buffer) +
-                   (size_t)teams * sizeof(struct tt_wanted_team);
-    struct tt_requirements *copy = calloc(1, bytes);
-    if (copy == NULL) {
-        return tt_fail(ncclSystemError,
-                       "ncclDevCommCreate: no memory for %zu bytes of requirements", bytes);
-    }
-    copy->bytes = bytes;
-    copy->lsa_multimem = multimem;
-    copy->lsa_barrier.nBarriers = requirements->lsaBarrierCount;
-    copy->hybrid_barrier.nBarriers = requirements->barrierCount;
+    return ncclSuccess;
+}
+
+static void copy_lists(const struct ncclComm *comm, const ncclDevCommRequirements_t *requirements,
+                       struct tt_requirements *copy)
+{
     for (const ncclDevResourceRequirements_t *node = requirements->resourceRequirementsList;
          node != NULL; node = node->next) {
         copy->buffer[copy->buffer_count++] = (struct tt_wanted_buffer){
@@ -222,7 +211,32 @@ ncclResult_t tt_requirements_copy(const struct ncclComm *comm,
             .handle_out = node->multimem ? node->outMultimemHandle : NULL,
         };
         copy->views += own_view;
+        copy->lsa_multimem = copy->lsa_multimem || (node->multimem && !own_view);
     }
+}
+
+ncclResult_t tt_requirements_copy(const struct ncclComm *comm,
+                                  const ncclDevCommRequirements_t *requirements,
+                                  struct tt_requirements **copy_out)
+{
+    int buffers = 0, teams = 0;
+    TRY(check_header(requirements));
+    TRY(check_network(requirements));
+    TRY(check_barriers(comm, requirements));
+    TRY(check_lists(comm, requirements, &buffers, &teams));
+    size_t bytes = sizeof(struct tt_requirements) +
+                   (size_t)buffers * sizeof(struct tt_wanted_buffer) +
+                   (size_t)teams * sizeof(struct tt_wanted_team);
+    struct tt_requirements *copy = calloc(1, bytes);
+    if (copy == NULL) {
+        return tt_fail(ncclSystemError,
+                       "ncclDevCommCreate: no memory for %zu bytes of requirements", bytes);
+    }
+    copy->bytes = bytes;
+    copy->lsa_multimem = requirements->lsaMultimem;
+    copy->lsa_barrier.nBarriers = requirements->lsaBarrierCount;
+    copy->hybrid_barrier.nBarriers = requirements->barrierCount;
+    copy_lists(comm, requirements, copy);
     *copy_out = copy;
     return ncclSuccess;
 }

@@ -38,6 +38,11 @@ const ncclDevComm *tt_window_device_comm(const struct ncclComm *comm);
 // devices do, and devices that appear twice in a team may be added twice.
 bool tt_multicast_possible(const struct ncclComm *comm);
 
+// Memory of `bytes` bytes on each rank that the switch reaches, for the library's own use, until
+// the communicator's windows end; once. Collective. *window_out: NULL where there is no multicast.
+ncclResult_t tt_window_scratch(struct ncclComm *comm, size_t bytes,
+                               const struct tt_window **window_out);
+
 // Frees all that windows own for this rank; accepts a communicator without windows. Local: never
 // waits for peers.
 void tt_windows_destroy(struct ncclComm *comm);

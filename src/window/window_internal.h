@@ -230,6 +230,8 @@ struct tt_windows {
     ncclTeam_t *view_teams[NCCL_MULTIMEM_VIEWS]; // [nranks] of each view
     struct tt_device_comm *internal;             // the library's own; first in device_comms
     struct tt_device_comm *device_comms;
+    struct tt_registered *scratch; // tt_window_scratch's; NULL: none
+    void *scratch_memory;
 };
 
 // comm->windows, made on first use; NULL and a verdict on failure.
@@ -254,6 +256,9 @@ int tt_handles_of(const struct tt_windows *windows, struct tt_registered ***list
 bool tt_handles_read(ncclWindow_t handle, struct tt_registered *out);
 // Takes a user's window of `comm` out of the list, for its end; NULL: it has none with this handle.
 struct tt_registered *tt_handles_take(ncclWindow_t handle, const struct ncclComm *comm);
+
+// Of tt_window_scratch (scratch.c).
+void tt_scratch_free(struct tt_windows *windows);
 
 // ---- Device communicators (device_comm.c)
 // ----------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 // NCCL_ALGO and NCCL_PROTO: what they leave nothing for is refused by the call, on every rank, with
 // the variable, its value and what would do; what they cannot mean, by the communicator's making.
+// NVLS does any buffers, also those that the switch does not reach.
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <tutti.h>
 
@@ -44,7 +46,7 @@ static void only_trees(int rank, int size)
                 "for Reduce on");
     }
     refused(&m, tuttiReduceScatterV(send, recv, counts, ncclFloat, ncclSum, m.comm, m.stream),
-            "tuttiReduceScatterV: rank");
+            "leaves no algorithm for ReduceScatterV on 3 ranks");
     EXPECT_OK(ncclReduceScatter(send, recv, 0, ncclFloat, ncclSum, m.comm, m.stream));
     // Arguments first, as in NCCL.
     EXPECT_EQ(ncclReduceScatter(send, recv, 1, ncclNumTypes, ncclSum, m.comm, m.stream),
@@ -81,11 +83,119 @@ static void no_switch(int rank, int size)
     leave_with_area(&m, &area);
 }
 
-// There is one, but it does not reach the buffers: that is known once all have come.
+// ---- Buffers that the switch does not reach -----------------------------------------------------
+
+static const enum function by_switch[] = {ALL_REDUCE, REDUCE, BROADCAST, REDUCE_SCATTER,
+                                          ALL_GATHER};
+
+// Files that this process has open: each piece of memory that others can map is one.
+static int open_files(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder != NULL && readdir(folder) != NULL) {
+        count++;
+    }
+    (void)(folder != NULL && closedir(folder));
+    return count;
+}
+
+// Every byte of each function's result, in place by turns, in memory of one kind.
+static void by_pieces(struct member *m, struct area *area, int turn)
+{
+    static const struct {
+        ncclDataType_t type;
+        ncclRedOp_t op;
+        size_t count; // several pieces, one, less than a cache line
+    } shapes[] = {{ncclFloat32, ncclSum, 150001},
+                  {ncclFloat16, ncclAvg, 30003},
+                  {ncclInt8, ncclMax, 300007},
+                  {ncclFloat64, ncclProd, 1001},
+                  {ncclUint8, ncclSum, 1}};
+    for (int i = 0; i < 5 * 5; i++) {
+        struct form form = {.function = by_switch[i % 5],
+                            .type = shapes[i / 5].type,
+                            .op = shapes[i / 5].op,
+                            .count = shapes[i / 5].count,
+                            .root = i % m->size,
+                            .in_place = (i + i / 5 + turn) % 2 == 1,
+                            .send_shift = (size_t)i % 3,
+                            .seed = (unsigned)i};
+        form.recv_shift = form.in_place ? form.send_shift : 1;
+        if (form.function == REDUCE_SCATTER || form.function == ALL_GATHER) {
+            form.count = form.count / (size_t)m->size + 1;
+        }
+        check_form(m, area, &form);
+    }
+}
+
+// They go through memory of the communicator's own, whatever kind they are of.
 static void far_from_the_switch(int rank, int size)
+{
+    enum { FAR_BYTES = 4 << 20 };
+    struct member m;
+    struct area area, host = {.memory = malloc(FAR_BYTES), .bytes = FAR_BYTES};
+    void *handle = NULL;
+    if (!EXPECT(host.memory != NULL) || !join_with_area(&m, &area, rank, size, FAR_BYTES)) {
+        return;
+    }
+    by_pieces(&m, &area, 0);
+    by_pieces(&m, &host, 1);
+    EXPECT_OK(ncclCommRegister(m.comm, area.memory, area.bytes, &handle));
+    by_pieces(&m, &area, 1);
+    EXPECT_OK(ncclCommDeregister(m.comm, handle));
+    works(&m, &area, ALL_TO_ALL, 40000); // not chosen for
+    leave_with_area(&m, &area);
+    free(host.memory);
+}
+
+static void far_as_threads(int rank, int size)
+{
+    (void)rank, (void)size;
+    run_thread_ranks(RANKS, far_from_the_switch, 60);
+}
+
+// That memory ends with the communicator.
+static void memory_of_its_own(int rank, int size)
+{
+    int files[3];
+    for (int i = 0; i < 3; i++) { // the first sets up more
+        struct member m;
+        struct area area;
+        if (!join_with_area(&m, &area, rank, size, BYTES)) {
+            return;
+        }
+        for (int f = 0; f < 5; f++) {
+            works(&m, &area, by_switch[f], 10000);
+        }
+        ranks_barrier();
+        leave_with_area(&m, &area);
+        ranks_barrier();
+        files[i] = open_files();
+    }
+    EXPECT_EQ(files[2], files[1]);
+}
+
+// Where something else is left that reaches the buffers, that is taken.
+static void reached_otherwise(int rank, int size)
 {
     struct member m;
     struct area area;
+    if (!join_with_area(&m, &area, rank, size, BYTES)) {
+        return;
+    }
+    for (int f = 0; f < 5; f++) {
+        works(&m, &area, by_switch[f], 10000);
+    }
+    leave_with_area(&m, &area);
+}
+
+// Ranks that chose differently have no such memory either, and none waits for it.
+static void chosen_differently(int rank, int size)
+{
+    struct member m;
+    struct area area;
+    (void)setenv("NCCL_ALGO", rank == 0 ? "NVLS" : "Ring", 1);
     if (!join_with_area(&m, &area, rank, size, BYTES)) {
         return;
     }
@@ -94,6 +204,7 @@ static void far_from_the_switch(int rank, int size)
     EXPECT_EQ(wait_within(&m, 1), ncclInvalidUsage);
     EXPECT_CONTAINS(ncclGetLastError(m.comm), "NCCL_ALGO=NVLS leaves no algorithm");
     EXPECT_CONTAINS(ncclGetLastError(m.comm), "switch: needs buffers with multicast");
+    EXPECT_CONTAINS(ncclGetLastError(m.comm), "far_switch: needs scratch with multicast");
     ranks_barrier();
     EXPECT_OK(ncclCommAbort(m.comm));
     m.comm = NULL;
@@ -137,11 +248,19 @@ static void with(const char *name, const char *value, int size, rank_function fu
 static void algorithms(void)
 {
     with("NCCL_ALGO", "Tree", RANKS, only_trees);
-    with("NCCL_ALGO", "NVLS", RANKS, far_from_the_switch);
     (void)setenv("NCCL_NVLS_ENABLE", "0", 1);
     with("NCCL_ALGO", "nvls", RANKS, no_switch);
     with("NCCL_ALGO", "nvls", 1, no_switch);
     (void)unsetenv("NCCL_NVLS_ENABLE");
+}
+
+static void any_buffers(void)
+{
+    with("NCCL_ALGO", "NVLS", RANKS, far_from_the_switch);
+    with("NCCL_ALGO", "NVLS", 1, far_as_threads);
+    with("NCCL_ALGO", "NVLS", RANKS, memory_of_its_own);
+    with("NCCL_ALGO", "NVLS,Ring", RANKS, reached_otherwise);
+    run_processes(RANKS, chosen_differently, 30);
 }
 
 static void protocols(void)
@@ -163,6 +282,7 @@ static void bad_values(void)
 int main(void)
 {
     RUN(algorithms);
+    RUN(any_buffers);
     RUN(protocols);
     RUN(bad_values);
     return expect_result();

@@ -18,27 +18,34 @@ struct traffic {
     enum function function;
     const char *algorithm;         // NCCL_ALGO
     double most_in, most_out, all; // of the busiest port, of all ports in, in S
+    bool is_far;                   // the buffers are in no window
 };
 
 static const struct traffic table[] = {
-    {ALL_REDUCE, "direct", 1.75, 1.75, 14},
-    {ALL_REDUCE, "NVLS", 1.125, 1.125, 9},
-    {REDUCE_SCATTER, "direct", 0.875, 0.875, 7},
-    {REDUCE_SCATTER, "NVLS", 0.125, 1, 1},
-    {ALL_GATHER, "direct", 0.875, 0.875, 7},
-    {ALL_GATHER, "Ring", 0.875, 0.875, 7},
-    {ALL_GATHER, "NVLS", 1, 0.125, 8},
-    {BROADCAST, "direct", 1, 7, 7},
-    {BROADCAST, "Ring", 1, 1, 7},
-    {BROADCAST, "Tree", 1, 2, 7},
-    {BROADCAST, "NVLS", 1, 1, 8},
-    {REDUCE, "direct", 1.75, 1, 7.875},
-    {REDUCE, "NVLS", 1, 1, 1},
+    {ALL_REDUCE, "direct", 1.75, 1.75, 14, false},
+    {ALL_REDUCE, "NVLS", 1.125, 1.125, 9, false},
+    {REDUCE_SCATTER, "direct", 0.875, 0.875, 7, false},
+    {REDUCE_SCATTER, "NVLS", 0.125, 1, 1, false},
+    {ALL_GATHER, "direct", 0.875, 0.875, 7, false},
+    {ALL_GATHER, "Ring", 0.875, 0.875, 7, false},
+    {ALL_GATHER, "NVLS", 1, 0.125, 8, false},
+    {BROADCAST, "direct", 1, 7, 7, false},
+    {BROADCAST, "Ring", 1, 1, 7, false},
+    {BROADCAST, "Tree", 1, 2, 7, false},
+    {BROADCAST, "NVLS", 1, 1, 8, false},
+    {REDUCE, "direct", 1.75, 1, 7.875, false},
+    {REDUCE, "NVLS", 1, 1, 1, false},
+    // Copied to the switch's own memory, and out of it, on each device.
+    {ALL_REDUCE, "NVLS", 1.125, 1.125, 9, true},
+    {REDUCE_SCATTER, "NVLS", 0.125, 1, 1, true},
+    {ALL_GATHER, "NVLS", 1, 0.125, 8, true},
+    {BROADCAST, "NVLS", 1, 1, 8, true},
+    {REDUCE, "NVLS", 1, 1.125, 1.875, true},
     // Partial results, in scratch memory.
-    {ALL_REDUCE, "Ring", 2, 2, 14},
-    {ALL_REDUCE, "Tree", 2, 3, 14},
-    {REDUCE, "Ring", 1, 1, 8},
-    {REDUCE_SCATTER, "Ring", 1.125, 1, 7.875},
+    {ALL_REDUCE, "Ring", 2, 2, 14, false},
+    {ALL_REDUCE, "Tree", 2, 3, 14, false},
+    {REDUCE, "Ring", 1, 1, 8, false},
+    {REDUCE_SCATTER, "Ring", 1.125, 1, 7.875, false},
 };
 
 enum { CASES = sizeof table / sizeof table[0], WHOLE_CASES = CASES - 4 };
@@ -66,7 +73,7 @@ static void along_the_ring(void)
     }
 }
 
-// The buffers lie in a window, as the switch needs it.
+// The buffers lie in a window, as the switch wants it, but for those that are far from it.
 static void count_traffic(int rank, int size)
 {
     const struct traffic *this = this_case();
@@ -75,10 +82,13 @@ static void count_traffic(int rank, int size)
     struct form form = {.function = this->function,
                         .type = ncclFloat32,
                         .count = MEGA / sizeof(float) / (in_parts ? (size_t)size : 1)};
-    if (!member_join(&m, rank, size) || !member_open_window(&m, 2 * MEGA)) {
+    char *far = NULL;
+    if (!member_join(&m, rank, size) || !member_open_window(&m, 2 * MEGA) ||
+        !EXPECT_CUDA(cudaMalloc((void **)&far, 2 * MEGA))) {
         return;
     }
-    EXPECT_OK(call_form(&form, m.memory, m.memory + MEGA, &m)); // the first may set things up
+    char *memory = this->is_far ? far : m.memory;
+    EXPECT_OK(call_form(&form, memory, memory + MEGA, &m)); // the first may set things up
     EXPECT_CUDA(cudaStreamSynchronize(m.stream));
     ranks_barrier();
     if (rank == 0) {
@@ -86,7 +96,7 @@ static void count_traffic(int rank, int size)
     }
     ranks_barrier();
     for (int i = 0; i < TIMES; i++) {
-        EXPECT_OK(call_form(&form, m.memory, m.memory + MEGA, &m));
+        EXPECT_OK(call_form(&form, memory, memory + MEGA, &m));
     }
     EXPECT_CUDA(cudaStreamSynchronize(m.stream));
     ranks_barrier();
@@ -112,6 +122,7 @@ static void count_traffic(int rank, int size)
         vgpuStatsStop();
     }
     ranks_barrier();
+    EXPECT_CUDA(cudaFree(far));
     member_leave(&m);
 }
 

@@ -346,10 +346,124 @@ static void simulated(void)
     close_all(&all);
 }
 
+// What a group would make is not made either, and nobody is waited for: the id stays good.
+static void simulated_alone(void)
+{
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    ncclComm_t comm[2] = {NULL, NULL}, other = (ncclComm_t)8;
+    ncclWindow_t window = (ncclWindow_t)8;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    void *memory = NULL;
+    double start = now_s();
+    EXPECT_OK(ncclGetUniqueId(&id));
+    for (config.blocking = 0; config.blocking < 2; config.blocking++) {
+        EXPECT_OK(ncclGroupStart());
+        (void)ncclCommInitRankConfig(&other, 2, id, 0, &config);
+        EXPECT_OK(ncclGroupSimulateEnd(&info));
+        EXPECT(other == NULL);
+        EXPECT(info.estimatedTime == 0);
+    }
+    EXPECT_OK(ncclGroupStart()); // a group that fails tells nobody either
+    EXPECT_OK(ncclCommInitRank(&other, 2, id, 1));
+    EXPECT_EQ(ncclCommInitRank(&comm[0], 0, id, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclGroupSimulateEnd(&info), ncclInvalidArgument);
+    EXPECT(other == NULL);
+    EXPECT_OK(ncclGroupStart());
+    for (int r = 0; r < 2; r++) {
+        EXPECT_OK(ncclCommInitRank(&comm[r], 2, id, r));
+    }
+    EXPECT_OK(ncclGroupEnd());
+    EXPECT_OK(ncclMemAlloc(&memory, 4096));
+    EXPECT_OK(ncclGroupStart());
+    EXPECT_OK(ncclCommWindowRegister(comm[1], memory, 4096, &window, 0));
+    EXPECT_OK(ncclGroupSimulateEnd(&info));
+    EXPECT(window == NULL);
+    EXPECT(now_s() - start < 2 * (IS_SANITIZED ? 3 : 1));
+    EXPECT_OK(ncclMemFree(memory));
+    for (int r = 0; r < 2; r++) {
+        EXPECT_OK(ncclCommDestroy(comm[r]));
+    }
+}
+
+// A stream that is destroyed between the call and its carrying out is the same mistake as one that
+// was none at the call; one that the library has seen before, too.
+static void destroyed_streams(void)
+{
+    struct all all;
+    cudaStream_t stream = NULL;
+    if (!open_all(&all)) {
+        return;
+    }
+    for (int many = 0; many < 2; many++) { // streams in the group
+        EXPECT_CUDA(cudaSetDevice(0));
+        EXPECT_CUDA(cudaStreamCreate(&stream));
+        EXPECT_OK(ncclGroupStart());
+        if (many) {
+            EXPECT_OK(add(&all, 0));
+        }
+        EXPECT_OK(
+            ncclAllReduce(all.memory[0], all.memory[0], 4, ncclInt, ncclSum, all.comm[0], stream));
+        EXPECT_OK(ncclSend(all.memory[0], 4, ncclInt, 1, all.comm[0], stream));
+        EXPECT_CUDA(cudaStreamDestroy(stream));
+        EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "is no stream of this process, or was destroyed");
+    }
+    EXPECT_EQ(ncclSend(all.memory[0], 4, ncclInt, 1, all.comm[0], stream), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "is no stream of this process, or was destroyed");
+    EXPECT_EQ(ncclAllReduce(all.memory[0], all.memory[0], 4, ncclInt, ncclSum, all.comm[0], stream),
+              ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "ncclAllReduce: rank 0: stream ");
+    close_all(&all);
+}
+
+// Nothing can be added to a capture that has failed; which is said of it, and ends with it.
+static void invalidated_capture(void)
+{
+    struct all all;
+    cudaStream_t stream = NULL;
+    cudaGraph_t graph = NULL;
+    if (!open_all(&all)) {
+        return;
+    }
+    EXPECT_CUDA(cudaSetDevice(0));
+    EXPECT_CUDA(cudaStreamCreate(&stream));
+    EXPECT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    EXPECT(cudaStreamSynchronize(stream) != cudaSuccess); // is not allowed
+    for (int way = 0; way < 3; way++) {                   // a collective, a message, two streams
+        EXPECT_OK(ncclGroupStart());
+        ncclResult_t result = way == 1 ? ncclSend(all.memory[0], 4, ncclInt, 1, all.comm[0], stream)
+                                       : ncclAllReduce(all.memory[0], all.memory[0], 4, ncclInt,
+                                                       ncclSum, all.comm[0], stream);
+        EXPECT_OK(result);
+        if (way == 2) {
+            EXPECT_OK(add(&all, 0));
+        }
+        EXPECT_EQ(ncclGroupEnd(), ncclUnhandledCudaError);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 0: the capture of stream ");
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "is invalidated");
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "end it with cudaStreamEndCapture");
+    }
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+    (void)cudaGetLastError();
+    fill(&all, 6);
+    EXPECT_OK(ncclGroupStart());
+    for (int r = 0; r < N; r++) {
+        EXPECT_OK(add(&all, r));
+    }
+    EXPECT_OK(ncclGroupEnd());
+    check(&all, 6, true);
+    EXPECT_CUDA(cudaStreamDestroy(stream));
+    close_all(&all);
+}
+
 int main(void)
 {
     RUN(one_thread);
     RUN(simulated);
+    RUN(simulated_alone);
+    RUN(destroyed_streams);
+    RUN(invalidated_capture);
     RUN(nested);
     RUN(one_bad_call);
     RUN(reversed);

@@ -27,14 +27,18 @@ enum fault {
 // What every rank's message must contain.
 static const char *const texts[FAULTS][2] = {
     [ALL_GATHER_COUNTS] =
-        {"AllGatherV", "the count of rank 1 is 0 on rank 0, as on 2 of 3 ranks, and 6 on rank 1"},
+        {"AllGatherV(int32) #2 on ",
+         "the count of rank 1 is 0 on rank 0, as on 2 of 3 ranks, and 6 on rank 1"},
     [REDUCE_SCATTER_COUNTS] =
-        {"ReduceScatterV",
+        {"ReduceScatterV(int32, sum) #2 on ",
          "the count of rank 2 is 3 on rank 0, as on 2 of 3 ranks, and 4 on rank 1"},
     [REDUCE_SCATTER_OPERATOR] = {"sum", "max"},
-    [ALL_TO_ALL_PAIR] = {"AllToAllV", "rank 1 sends 5 elements to rank 2, which expects 3"},
-    [GATHER_COUNT] = {"GatherV", "rank 1 sends 2 elements to rank 0, which expects 0"},
-    [SCATTER_COUNT] = {"ScatterV", "rank 0 sends 0 elements to rank 1, which expects 7"},
+    [ALL_TO_ALL_PAIR] = {"AlltoAllV(int32) #2 on ",
+                         "rank 1 sends 5 elements to rank 2, which expects 3"},
+    [GATHER_COUNT] = {"int32, root 0) #2 on ",
+                      "rank 1 sends 2 elements to rank 0, which expects 0"},
+    [SCATTER_COUNT] = {"int32, root 0) #2 on ",
+                       "rank 0 sends 0 elements to rank 1, which expects 7"},
     [GATHER_ROOT] = {"root 0", "root 1"},
     [GATHER_TYPE] = {"int32", "float32"},
     [EVEN_AND_UNEVEN] = {"AllGatherV(", "AllGather(count 4"},
@@ -132,7 +136,9 @@ static void ranks_that_disagree(void)
 // Rank 0 of two alone calls: none of it reaches the other.
 static void refuse_values(struct member *m, int *send, int *recv)
 {
-    const size_t counts[] = {2, 3}, far[] = {0, SIZE_MAX / 8}, huge[] = {2, SIZE_MAX / 4};
+    const size_t counts[] = {2, 3}, far[] = {0, SIZE_MAX / 8}, huge[] = {2, SIZE_MAX / 4},
+                 others[] = {5, 3};
+    int *last = (int *)(UINTPTR_MAX & ~(uintptr_t)15); // 15 bytes have addresses from here on
     ncclComm_t comm = m->comm;
     cudaStream_t stream = m->stream;
     const ncclDataType_t type = ncclInt32;
@@ -150,6 +156,12 @@ static void refuse_values(struct member *m, int *send, int *recv)
     REFUSED("recvbuff is NULL", tuttiAllGatherV(send, 2, NULL, counts, NULL, type, comm, stream));
     REFUSED("sendcount is 1, but recvcounts[0] is 2",
             tuttiAllGatherV(send, 1, recv, counts, NULL, type, comm, stream));
+    REFUSED("sendcount is 1, but recvcounts[0] is 2",
+            tuttiGatherV(send, 1, recv, counts, NULL, type, 0, comm, stream));
+    REFUSED("sendcounts[0] is 2, but recvcount is 3",
+            tuttiScatterV(send, counts, NULL, recv, 3, type, 0, comm, stream));
+    REFUSED("sendcounts[0] is 2, but recvcounts[0] is 5",
+            tuttiAllToAllV(send, counts, NULL, recv, others, NULL, type, comm, stream));
     REFUSED("root is 2, must be 0 to 1",
             tuttiGatherV(send, 2, recv, counts, NULL, type, 2, comm, stream));
     REFUSED("root is -1", tuttiScatterV(send, counts, NULL, recv, 2, type, -1, comm, stream));
@@ -161,6 +173,12 @@ static void refuse_values(struct member *m, int *send, int *recv)
             tuttiAllGatherV(send, 2, recv, counts, far, type, comm, stream));
     REFUSED("recvcounts[1] is 4611686018427387903",
             tuttiReduceScatterV(send, recv, huge, type, ncclSum, comm, stream));
+    REFUSED("recvbuff is 0xfffffffffffffff0, from where on 20 bytes are more than there are",
+            tuttiAllGatherV(send, 2, last, counts, NULL, type, comm, stream));
+    REFUSED("sendbuff is 0xfffffffffffffff0, from where on 16 bytes",
+            tuttiGatherV(last, 4, recv, counts, NULL, type, 1, comm, stream));
+    REFUSED("sendbuff is 0xfffffffffffffff0, from where on 20 bytes",
+            tuttiAllToAllV(last, counts, NULL, recv, counts, NULL, type, comm, stream));
     REFUSED("count is 18446744073709551615",
             tuttiGatherV(send, SIZE_MAX, recv, counts, NULL, type, 1, comm, stream));
     EXPECT_EQ(tuttiAllGatherV(send, 2, recv, counts, NULL, type, NULL, stream),

@@ -191,7 +191,9 @@ static void collectives(void)
     FAILS(ncclAllReduce(b, b, huge, ncclFloat64, ncclSum, c, NULL), ncclInvalidArgument,
           "count is 4611686018427387903");
     FAILS(ncclAllReduce(b, b, SIZE_MAX, ncclInt8, ncclSum, c, NULL), ncclInvalidArgument,
-          "count is");
+          "count is 18446744073709551615: so many elements of 1 byte are more than an address");
+    FAILS(ncclAllGather(b, b, SIZE_MAX / 2, ncclFloat16, c, NULL), ncclInvalidArgument,
+          "so many elements of 2 bytes for each of 1 ranks are more than an address space holds");
     EXPECT_OK(ncclAllReduce(b, b, 1, ncclInt8, ncclSum, c, NULL));
     FAILS(ncclRedOpDestroy(ncclSum, c), ncclInvalidArgument, "op is 0, which is NCCL's own");
     FAILS(pncclSend(b, 1, ncclInt8, 0, c, NULL), ncclInvalidUsage,
@@ -199,7 +201,8 @@ static void collectives(void)
           "receive");
     // Right arguments: this version has no more to offer.
     FAILS(ncclCommSplit(c, 0, 0, &c, NULL), ncclInvalidUsage, "not implemented yet: ncclCommSplit");
-    FAILS(ncclGroupSimulateEnd(NULL), ncclInvalidUsage, "there was no ncclGroupStart");
+    FAILS(ncclGroupSimulateEnd(NULL), ncclInvalidUsage,
+          "ncclGroupSimulateEnd: there was no ncclGroupStart");
     EXPECT_OK(ncclCommDestroy(c));
 }
 

@@ -5,6 +5,7 @@
 #include "ranks.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { BYTES = 1 << 16, COUNT = BYTES / 4 };
@@ -118,10 +119,29 @@ static void switched_off(void)
     unsetenv("NCCL_LOCAL_REGISTER");
 }
 
+// What is no memory of ncclMemAlloc: the text has nothing of earlier failures.
+static void memory_that_is_freed_wrongly(void)
+{
+    char *memory = NULL;
+    char text[200];
+    EXPECT_OK(ncclMemAlloc((void **)&memory, BYTES));
+    EXPECT_EQ(ncclMemFree((void *)0x1234), ncclUnhandledCudaError);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "ptr 0x1234 is neither from ncclMemAlloc nor from");
+    EXPECT_EQ(ncclMemFree(memory + 4096), ncclInvalidArgument);
+    (void)snprintf(text, sizeof text,
+                   "ncclMemFree: ptr %p is not the start of memory from ncclMemAlloc, which is %p",
+                   (void *)(memory + 4096), (void *)memory);
+    EXPECT_STR(ncclGetLastError(NULL), text);
+    EXPECT_OK(ncclMemFree(memory));
+    EXPECT_EQ(ncclMemFree(memory), ncclUnhandledCudaError);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "or was freed before");
+}
+
 int main(void)
 {
     RUN(collectives_in_registered_buffers);
     RUN(handles);
     RUN(switched_off);
+    RUN(memory_that_is_freed_wrongly);
     return expect_result();
 }

@@ -1,5 +1,5 @@
 // What a program can learn of ranks that wait: tuttiDumpState and the signal that does the same;
-// and of those that waited: TUTTI_TRACE and TUTTI_SUMMARY.
+// and of those that waited: TUTTI_TRACE and TUTTI_SUMMARY. Of every kind of operation.
 // SPDX-License-Identifier: Apache-2.0
 #include "json.h"
 #include "member.h"
@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RANKS = 3, COUNT = 1000, LATE = 2 };
@@ -130,8 +131,8 @@ static void of_processes_and_by_signal(void)
     remove_files();
 }
 
-// Of rank `rank`'s trace: how many all-reduces, and who was waited for in the third.
-static void check_trace(int rank)
+// Rank `rank`'s trace, to be freed, and its events.
+static struct json *read_trace(int rank, const struct json **events_out)
 {
     char name[32], path[200];
     size_t wrong;
@@ -139,9 +140,18 @@ static void check_trace(int rank)
     path_of(name, path, sizeof path);
     char *text = read_file(path);
     struct json *trace = json_parse(text, &wrong);
-    const struct json *events = json_get(trace, "traceEvents");
+    free(text);
+    *events_out = json_get(trace, "traceEvents");
+    EXPECT(*events_out != NULL && (*events_out)->kind == JSON_ARRAY);
+    return trace;
+}
+
+// How many all-reduces, and who was waited for in the third.
+static void check_trace(int rank)
+{
+    const struct json *events;
+    struct json *trace = read_trace(rank, &events);
     int operations = 0, long_waits = 0;
-    EXPECT(events != NULL && events->kind == JSON_ARRAY);
     for (const struct json *e = events != NULL ? events->first : NULL; e != NULL; e = e->next) {
         operations += strcmp(json_string(e, "name", ""), "AllReduce") == 0;
         long_waits += strcmp(json_string(e, "name", ""), "wait for rank 2") == 0 &&
@@ -150,20 +160,157 @@ static void check_trace(int rank)
     EXPECT_EQ(operations, 3);
     EXPECT_EQ(long_waits, rank == LATE ? 0 : 1);
     json_free(trace);
-    free(text);
 }
 
-static void traces_of_processes(void)
+// Each rank writes one.
+static void run_traced(rank_function function)
 {
     char path[200];
     path_of("trace.json", path, sizeof path);
     setenv("TUTTI_TRACE", path, 1);
-    run_ranks(RANKS, one_comes_late, 60);
+    run_ranks(RANKS, function, 60);
     unsetenv("TUTTI_TRACE");
+}
+
+static void traces_of_processes(void)
+{
+    run_traced(one_comes_late);
     for (int rank = 0; rank < RANKS; rank++) {
         check_trace(rank);
     }
     remove_files();
+}
+
+// ---- Puts, signals, waits for them, uneven sizes ------------------------------------------------
+
+static void dump_contains(const struct member *m, const char *const *texts)
+{
+    char name[16], path[200];
+    (void)snprintf(name, sizeof name, "forms.%d.txt", m->rank);
+    path_of(name, path, sizeof path);
+    EXPECT_OK(tuttiDumpState(m->comm, path));
+    char *text = read_file(path);
+    for (; *texts != NULL; texts++) {
+        EXPECT_CONTAINS(text, *texts);
+    }
+    free(text);
+    (void)unlink(path);
+}
+
+// Rank r gives r + 1 numbers to all, and to rank 0; rank 1 waits for a put and a signal of rank 0,
+// which comes 50 ms late; rank 2 for a message that comes when it has looked.
+static void many_forms(int rank, int size)
+{
+    static const char *const texts[RANKS][6] = {
+        {"is in no operation", "ended  #1 AllGatherV(int32), ",
+         "ended  #2 GatherV(count 1, int32, root 0), ",
+         "ended  #1 PutSignal(count 5, int32, to rank 1), ", "ended  #2 Signal(to rank 1), "},
+        {"ended  #2 GatherV(count 2, int32, root 0), ",
+         "ended  #1 WaitSignal(2 signals, from rank 0), ", ", for rank 0 last\n"},
+        {"is in #1 Recv(count 5, int32, from rank 0) for ",
+         "; waits for:\n    rank 0: in collectives its last one was GatherV(",
+         "ended  #2 GatherV(count 3, int32, root 0), "}};
+    struct member m;
+    size_t counts[RANKS] = {1, 2, 3};
+    ncclWaitSignalDesc_t wait = {.opCnt = 2, .peer = 0};
+    if (!member_join(&m, rank, size) || !member_open_window(&m, 4096)) {
+        return;
+    }
+    char *recv = m.memory + 1024;
+    EXPECT_OK(
+        tuttiAllGatherV(m.memory, counts[rank], recv, counts, NULL, ncclInt, m.comm, m.stream));
+    EXPECT_OK(
+        tuttiGatherV(m.memory, counts[rank], recv, counts, NULL, ncclInt, 0, m.comm, m.stream));
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    ranks_barrier();
+    if (rank == 0) {
+        usleep(50000);
+        EXPECT_OK(ncclPutSignal(m.memory, 5, ncclInt, 1, m.window, 512, 0, 0, 0, m.comm, m.stream));
+        EXPECT_OK(ncclSignal(1, 0, 0, 0, m.comm, m.stream));
+    } else if (rank == 1) {
+        EXPECT_OK(ncclWaitSignal(1, &wait, m.comm, m.stream));
+    } else {
+        EXPECT_OK(ncclRecv(recv, 5, ncclInt, 0, m.comm, m.stream));
+    }
+    if (rank != 2) {
+        EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    }
+    dump_contains(&m, texts[rank]);
+    ranks_barrier();
+    if (rank == 0) {
+        EXPECT_OK(ncclSend(m.memory, 5, ncclInt, 2, m.comm, m.stream));
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    member_leave(&m);
+}
+
+// The one slice of this name: its count, bytes and peer; -1 where it has none.
+static void expect_slice(int rank, const char *name, const char *kind, const int numbers[3])
+{
+    static const char *const names[3] = {"count", "bytes", "peer"};
+    const struct json *events;
+    struct json *trace = read_trace(rank, &events);
+    int found = 0;
+    for (const struct json *e = events != NULL ? events->first : NULL; e != NULL; e = e->next) {
+        if (strcmp(json_string(e, "name", ""), name) != 0) {
+            continue;
+        }
+        found++;
+        EXPECT_STR(json_string(e, "cat", ""), kind);
+        for (int i = 0; i < 3; i++) {
+            EXPECT_EQ(json_number(json_get(e, "args"), names[i], -1), numbers[i]);
+        }
+        EXPECT(strcmp(name, "WaitSignal") != 0 || json_number(e, "dur", 0) > 40000);
+    }
+    EXPECT_EQ(found, 1);
+    json_free(trace);
+}
+
+static void forms_of_operations(void)
+{
+    run_traced(many_forms);
+    for (int rank = 0; rank < RANKS; rank++) {
+        expect_slice(rank, "AllGatherV", "collective", (int[]){-1, -1, -1});
+        expect_slice(rank, "GatherV", "collective", (int[]){rank + 1, 4 * (rank + 1), -1});
+    }
+    expect_slice(0, "PutSignal", "pair", (int[]){5, 20, 1});
+    expect_slice(0, "Signal", "pair", (int[]){0, 0, 1});
+    expect_slice(1, "WaitSignal", "pair", (int[]){2, 0, 0});
+    remove_files();
+}
+
+static void states_that_cannot_be_written(void)
+{
+    EXPECT_EQ(tuttiDumpState(NULL, "/dev/full"), ncclSystemError);
+    EXPECT_STR(ncclGetLastError(NULL),
+               "tuttiDumpState: cannot write /dev/full: No space left on device");
+    EXPECT_EQ(tuttiDumpState(NULL, folder), ncclSystemError);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "tuttiDumpState: cannot write ");
+    EXPECT_CONTAINS(ncclGetLastError(NULL), ": Is a directory");
+}
+
+static void only_join(int rank, int size)
+{
+    struct member m;
+    if (member_join(&m, rank, size)) {
+        member_leave(&m);
+    }
+}
+
+// What is no file gets none beside it.
+static void traces_of_processes_to_no_file(void)
+{
+    char path[200], beside[220];
+    path_of("folder", path, sizeof path);
+    EXPECT_EQ(mkdir(path, 0700), 0);
+    setenv("TUTTI_TRACE", path, 1);
+    run_ranks(2, only_join, 30);
+    unsetenv("TUTTI_TRACE");
+    for (int rank = 0; rank < 2; rank++) {
+        (void)snprintf(beside, sizeof beside, "%s.%d", path, rank);
+        EXPECT(access(beside, F_OK) != 0);
+    }
+    EXPECT_EQ(rmdir(path), 0); // empty
 }
 
 int main(void)
@@ -176,6 +323,9 @@ int main(void)
     RUN(of_threads);
     RUN(of_processes_and_by_signal);
     RUN(traces_of_processes);
+    RUN(forms_of_operations);
+    RUN(states_that_cannot_be_written);
+    RUN(traces_of_processes_to_no_file);
     if (is_first) {
         (void)rmdir(folder);
     }

@@ -36,14 +36,36 @@ __global__ void exchange_once(ncclDevComm comm, ncclLLA2AHandle handle)
     session.endEpoch(cta);
 }
 
-static bool join(int rank, int size, ncclComm_t *comm, ncclDevComm *device_comm)
+// slots: what else the device communicator is to have.
+static bool join(int rank, int size, ncclComm_t *comm, ncclDevComm *device_comm,
+                 ncclDevResourceRequirements *slots = nullptr)
 {
     ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
     needs.lsaBarrierCount = 2;
+    needs.resourceRequirementsList = slots;
     member me;
     bool joined = member_join(&me, rank, size);
     *comm = me.comm;
     return joined && EXPECT_OK(ncclDevCommCreate(*comm, &needs, device_comm));
+}
+
+// What was launched ends so, within a time.
+static void ends_with(cudaError_t error, double most_s)
+{
+    double start = now_s();
+    EXPECT_EQ(cudaDeviceSynchronize(), error);
+    EXPECT(now_s() - start < most_s);
+}
+
+// Of processes of which one dies, all others go well.
+static void with_a_dead_rank(rank_function function)
+{
+    int statuses[RANKS];
+    run_ranks_status(RANKS, function, 60, statuses);
+    for (int r = 0; r < RANKS; r++) {
+        EXPECT(r == VICTIM ? WIFSIGNALED(statuses[r])
+                           : WIFEXITED(statuses[r]) && WEXITSTATUS(statuses[r]) == 0);
+    }
 }
 
 static void wait_for_the_dead(int rank, int size)
@@ -59,15 +81,13 @@ static void wait_for_the_dead(int rank, int size)
         kill(getpid(), SIGKILL);
     }
     meet_once<<<2, 32>>>(device_comm);
-    double start = now_s();
-    EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
-    EXPECT(now_s() - start < 3);
+    ends_with(cudaErrorLaunchFailure, 3);
     ncclResult_t state = ncclSuccess;
     EXPECT_OK(ncclCommGetAsyncError(comm, &state));
     EXPECT_EQ(state, ncclRemoteError);
     EXPECT_CONTAINS(ncclGetLastError(nullptr), "rank 2 (process");
     EXPECT_CONTAINS(ncclGetLastError(nullptr), "died");
-    start = now_s();
+    double start = now_s();
     EXPECT_OK(ncclCommAbort(comm));
     EXPECT(now_s() - start < 2);
     poll(nullptr, 0, 500); // the root's process serves the others
@@ -76,12 +96,7 @@ static void wait_for_the_dead(int rank, int size)
 
 static void dead_peer_of_a_barrier()
 {
-    int statuses[RANKS];
-    run_ranks_status(RANKS, wait_for_the_dead, 60, statuses);
-    for (int r = 0; r < RANKS; r++) {
-        EXPECT(r == VICTIM ? WIFSIGNALED(statuses[r])
-                           : WIFEXITED(statuses[r]) && WEXITSTATUS(statuses[r]) == 0);
-    }
+    with_a_dead_rank(wait_for_the_dead);
 }
 
 // A peer's abort ends a kernel without an error of the device: the communicator can be made anew.
@@ -99,9 +114,7 @@ static void wait_for_the_aborting(int rank, int size)
         } else {
             ncclResult_t state = ncclSuccess;
             meet_once<<<2, 32>>>(device_comm);
-            double start = now_s();
-            EXPECT_CUDA(cudaDeviceSynchronize());
-            EXPECT(now_s() - start < 3);
+            ends_with(cudaSuccess, 3);
             EXPECT_OK(ncclCommGetAsyncError(comm, &state));
             EXPECT_EQ(state, ncclRemoteError);
         }
@@ -130,9 +143,7 @@ static void wait_for_the_leaver(int rank, int size)
         poll(nullptr, 0, 200);
     } else {
         meet_once<<<2, 32>>>(device_comm);
-        double start = now_s();
-        EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
-        EXPECT(now_s() - start < 3);
+        ends_with(cudaErrorLaunchFailure, 3);
     }
     EXPECT_OK(ncclCommDestroy(comm));
     ranks_barrier();
@@ -150,18 +161,9 @@ static ncclLLA2AHandle exchange;
 
 static bool open_exchange(int rank, int size, ncclComm_t *comm, ncclDevComm *device_comm)
 {
-    ncclUniqueId id = {};
-    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
     ncclDevResourceRequirements slots = {};
     EXPECT_OK(ncclLLA2ACreateRequirement(2, ncclLLA2ACalcSlots(8, sizeof(int)), &exchange, &slots));
-    needs.resourceRequirementsList = &slots;
-    if (rank == 0) {
-        EXPECT_OK(ncclGetUniqueId(&id));
-    }
-    ranks_broadcast(&id, sizeof id);
-    EXPECT_CUDA(cudaSetDevice(rank));
-    return EXPECT_OK(ncclCommInitRank(comm, size, id, rank)) &&
-           EXPECT_OK(ncclDevCommCreate(*comm, &needs, device_comm));
+    return join(rank, size, comm, device_comm, &slots);
 }
 
 static void exchange_with_the_dead(int rank, int size)
@@ -179,9 +181,7 @@ static void exchange_with_the_dead(int rank, int size)
         kill(getpid(), SIGKILL);
     }
     exchange_once<<<2, 32>>>(device_comm, exchange);
-    double start = now_s();
-    EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
-    EXPECT(now_s() - start < 3);
+    ends_with(cudaErrorLaunchFailure, 3);
     EXPECT_OK(ncclCommAbort(comm));
     poll(nullptr, 0, 500); // the root's process serves the others
     _exit(expect_failures() != 0);
@@ -189,12 +189,7 @@ static void exchange_with_the_dead(int rank, int size)
 
 static void dead_peer_of_an_exchange()
 {
-    int statuses[RANKS];
-    run_ranks_status(RANKS, exchange_with_the_dead, 60, statuses);
-    for (int r = 0; r < RANKS; r++) {
-        EXPECT(r == VICTIM ? WIFSIGNALED(statuses[r])
-                           : WIFEXITED(statuses[r]) && WEXITSTATUS(statuses[r]) == 0);
-    }
+    with_a_dead_rank(exchange_with_the_dead);
 }
 
 static void exchange_with_the_leaver(int rank, int size)
@@ -210,9 +205,7 @@ static void exchange_with_the_leaver(int rank, int size)
         poll(nullptr, 0, 200);
     } else {
         exchange_once<<<2, 32>>>(device_comm, exchange);
-        double start = now_s();
-        EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
-        EXPECT(now_s() - start < 4);
+        ends_with(cudaErrorLaunchFailure, 4);
     }
     EXPECT_OK(ncclCommDestroy(comm));
     ranks_barrier();
@@ -259,16 +252,11 @@ static void fails_with(void (*kernel)(ncclDevComm, int), const ncclDevComm &comm
 
 static void use_what_was_destroyed(int rank, int size)
 {
-    ncclUniqueId id = {};
     ncclComm_t comm = nullptr;
     ncclDevComm first, second, garbage;
     ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
     needs.lsaBarrierCount = 2;
-    EXPECT_OK(ncclGetUniqueId(&id));
-    EXPECT_CUDA(cudaSetDevice(rank));
-    if (!EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) ||
-        !EXPECT_OK(ncclDevCommCreate(comm, &needs, &first)) ||
-        !EXPECT_OK(ncclDevCommCreate(comm, &needs, &second))) {
+    if (!join(rank, size, &comm, &first) || !EXPECT_OK(ncclDevCommCreate(comm, &needs, &second))) {
         return;
     }
     ncclDevComm copy = first;
@@ -287,15 +275,9 @@ static void use_what_was_destroyed(int rank, int size)
 
 static void wrong_indices(int rank, int size)
 {
-    ncclUniqueId id = {};
     ncclComm_t comm = nullptr;
     ncclDevComm device_comm;
-    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-    needs.lsaBarrierCount = 2;
-    EXPECT_OK(ncclGetUniqueId(&id));
-    EXPECT_CUDA(cudaSetDevice(rank));
-    if (EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) &&
-        EXPECT_OK(ncclDevCommCreate(comm, &needs, &device_comm))) {
+    if (join(rank, size, &comm, &device_comm)) {
         fails_with(open_session, device_comm, -1, "LSA barrier -1 of rank 0: only 2");
         _exit(expect_failures() != 0);
     }
@@ -303,15 +285,9 @@ static void wrong_indices(int rank, int size)
 
 static void too_few_hybrid_barriers(int rank, int size)
 {
-    ncclUniqueId id = {};
     ncclComm_t comm = nullptr;
     ncclDevComm device_comm;
-    ncclDevCommRequirements needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
-    needs.lsaBarrierCount = 2;
-    EXPECT_OK(ncclGetUniqueId(&id));
-    EXPECT_CUDA(cudaSetDevice(rank));
-    if (EXPECT_OK(ncclCommInitRank(&comm, size, id, rank)) &&
-        EXPECT_OK(ncclDevCommCreate(comm, &needs, &device_comm))) {
+    if (join(rank, size, &comm, &device_comm)) {
         fails_with(open_barrier, device_comm, 1,
                    "barrier 1, but 0 barriers were asked for (barrierCount");
         _exit(expect_failures() != 0);

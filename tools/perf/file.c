@@ -24,6 +24,23 @@ FILE *perf_file_open(struct perf_file *file, const char *path)
     return file->to;
 }
 
+bool perf_file_check(const char *path, const char *option)
+{
+    struct stat facts;
+    struct perf_file file = {.path = path};
+    if (path == NULL) {
+        return true;
+    }
+    if (stat(path, &facts) == 0 && !S_ISREG(facts.st_mode)) {
+        file.error = S_ISDIR(facts.st_mode) ? EISDIR : 0; // a pipe may have no reader yet
+    } else if (perf_file_open(&file, path) != NULL) {
+        (void)fclose(file.to);
+        (void)unlink(file.partial);
+        return true;
+    }
+    return perf_file_close(&file, option);
+}
+
 bool perf_file_close(struct perf_file *file, const char *option)
 {
     if (file->to != NULL) {

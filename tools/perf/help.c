@@ -18,7 +18,19 @@ static void print_text(FILE *to, int column, const char *text)
     }
 }
 
-static void print_options(FILE *to)
+// Whether an option does something to the operation (NULL: any).
+static bool applies(const struct perf_option *o, const struct perf_operation *operation)
+{
+    if (operation == NULL) {
+        return true;
+    }
+    return o->letter == 'o' ? operation->reduces
+           : o->letter == 'r'
+               ? operation->rooted
+               : strcmp(o->name, "uneven") != 0 || operation->kind >= PERF_REDUCE_SCATTER_V;
+}
+
+static void print_options(FILE *to, const struct perf_operation *operation)
 {
     enum { COLUMN = 32 };
     for (size_t i = 0; i < perf_options_count; i++) {
@@ -27,7 +39,7 @@ static void print_options(FILE *to)
             (void)fprintf(to, "\n%s\n", o->value);
             continue;
         }
-        if (o->text == NULL) {
+        if (o->text == NULL || !applies(o, operation)) {
             continue;
         }
         char names[64];
@@ -60,7 +72,7 @@ void perf_help(FILE *to, const struct perf_operation *operation)
                       operation->has_in_place ? "measured and verified too"
                                               : "has no such form; its columns say N/A");
     }
-    print_options(to);
+    print_options(to, operation);
     (void)fputs(
         "\nWith -t and --processes ranks are spread over the GPUs there are; ranks of tutti may "
         "share one.\nNCCL_TESTS_DEVICE: the first GPU. NCCL_TESTS_MIN_BW: the mean bus bandwidth, "

@@ -100,6 +100,9 @@ int perf_launch(const struct perf_options *options, char **argv)
         free(pids);
         return PERF_INTERNAL;
     }
+    if (options->cycles == 0) {
+        perf_team_heed_interrupts(team); // the processes end by themselves
+    }
     memcpy(arguments, argv, count * sizeof *arguments);
     (void)fflush(NULL);
     int started = 0;

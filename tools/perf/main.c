@@ -146,6 +146,10 @@ int main(int argc, char **argv)
     if (status != PERF_OK) {
         return status < 0 ? PERF_OK : status;
     }
+    if (options.child < 0 && (!perf_file_check(options.json, "-J, --output_file") ||
+                              !perf_file_check(options.plot, "--plot"))) {
+        return PERF_INTERNAL;
+    }
     if (options.child < 0 && options.processes > 1) {
         return perf_launch(&options, argv);
     }
@@ -167,6 +171,9 @@ int main(int argc, char **argv)
         return PERF_INTERNAL;
     }
     close(fd);
+    if (options.cycles == 0) {
+        perf_team_heed_interrupts(team);
+    }
     struct perf_report report = {.options = &options, .argv = argv, .begun = perf_now()};
     status = run_process(&options, team, options.child < 0 ? 0 : options.child, &report);
     free(report.lines);

@@ -23,8 +23,9 @@ const struct perf_option perf_option_table[] = {
      "processes on this host (1: threads of this one)"},
     {0, NULL, "Sizes", PERF_HEADING, 0, 0, 0, NULL},
     {'b', "minbytes", "SIZE", PERF_SIZE, FIELD(min_bytes), 0, 0,
-     "first size (32M); K, M, G are powers of 1024"},
-    {'e', "maxbytes", "SIZE", PERF_SIZE, FIELD(max_bytes), 0, 0, "last size (32M)"},
+     "first size (32M, or -e where that is less); K, M, G are powers of 1024"},
+    {'e', "maxbytes", "SIZE", PERF_SIZE, FIELD(max_bytes), 0, 0,
+     "last size (32M, or -b where that is more)"},
     {'i', "stepbytes", "SIZE", PERF_SIZE, FIELD(step_bytes), 0, 0,
      "from one size to the next (1M), where no factor is given"},
     {'f', "stepfactor", "N", PERF_NUMBER, FIELD(factor), 1, 1 << 20,
@@ -49,7 +50,8 @@ const struct perf_option perf_option_table[] = {
     {'m', "agg_iters", "N", PERF_NUMBER, FIELD(aggregated), 1, 65536,
      "calls in one group, as one iteration (1)"},
     {'N', "run_cycles", "N", PERF_NUMBER, FIELD(cycles), 0, INT_MAX,
-     "times through all sizes (1); 0: until interrupted"},
+     "times through all sizes (1); 0: until interrupted (Ctrl-C: the line\nis finished, the "
+     "summary and files are written)"},
     {'c', "check", "N", PERF_NUMBER, FIELD(checks), 0, 10000000,
      "verified iterations, bit for bit (1); 0: none"},
     {0, "data", "KIND", PERF_DATA, FIELD(data), 0, 0,
@@ -274,6 +276,20 @@ int perf_ranks(const struct perf_options *options)
     return ranks > PERF_MAX_RANKS ? PERF_MAX_RANKS + 1 : (int)ranks;
 }
 
+enum { USUAL_BYTES = 32 << 20 };
+static const size_t not_given = SIZE_MAX;
+
+// A size that is not given makes room for the other.
+static void choose_sizes(struct perf_options *o)
+{
+    if (o->min_bytes == not_given) {
+        o->min_bytes = o->max_bytes < USUAL_BYTES ? o->max_bytes : USUAL_BYTES;
+    }
+    if (o->max_bytes == not_given) {
+        o->max_bytes = o->min_bytes > USUAL_BYTES ? o->min_bytes : USUAL_BYTES;
+    }
+}
+
 // What the options say together.
 static int check_together(struct perf_options *o)
 {
@@ -420,13 +436,12 @@ static int parse(struct perf_options *options, int argc, char **argv)
 
 int perf_options_read(struct perf_options *options, int argc, char **argv)
 {
-    const size_t megabyte = 1 << 20;
     *options = (struct perf_options){.processes = 1,
                                      .threads = 1,
                                      .gpus = 1,
-                                     .min_bytes = 32 * megabyte,
-                                     .max_bytes = 32 * megabyte,
-                                     .step_bytes = megabyte,
+                                     .min_bytes = not_given,
+                                     .max_bytes = not_given,
+                                     .step_bytes = 1 << 20,
                                      .factor = 1,
                                      .iterations = 20,
                                      .aggregated = 1,
@@ -452,7 +467,8 @@ int perf_options_read(struct perf_options *options, int argc, char **argv)
             return -1;
         }
         if (*word == '\0' || *word == '-') {
-            (void)fputs("tutti-perf: the operation is missing; the first word may be", stderr);
+            (void)fprintf(stderr, "tutti-perf: %s%sthe operation is missing; the first word may be",
+                          word, *word == '\0' ? "" : ": ");
         } else {
             (void)fprintf(stderr, "tutti-perf: there is no operation \"%s\"; it may be", word);
         }
@@ -463,6 +479,7 @@ int perf_options_read(struct perf_options *options, int argc, char **argv)
         return PERF_BAD_OPTION;
     }
     int status = parse(options, argc, argv);
+    choose_sizes(options);
     return status == PERF_OK ? check_together(options) : status;
 }
 

@@ -111,6 +111,14 @@ static void options_short_and_long(void)
     EXPECT_EQ(o.skipped * 100 + o.unalign * 10 + o.checks, 234);
     good("tutti-perf put", &o);
     EXPECT_EQ(o.registration, 2);
+    good("tutti-perf broadcast -e 64", &o); // the other size makes room
+    EXPECT_EQ(o.min_bytes, 64);
+    EXPECT_EQ(o.max_bytes, 64);
+    good("tutti-perf broadcast -b 64M", &o);
+    EXPECT_EQ(o.min_bytes, 64u << 20);
+    EXPECT_EQ(o.max_bytes, 64u << 20);
+    good("tutti-perf broadcast -e 64M -f 2", &o);
+    EXPECT_EQ(o.min_bytes, 32u << 20);
     good("dir/all_gather_perf -b 8", &o); // by the program's name, as nccl-tests' are called
     EXPECT_STR(o.operation->name, "all_gather");
 }
@@ -118,12 +126,15 @@ static void options_short_and_long(void)
 static void bad_options_are_named(void)
 {
     bad("tutti-perf", "operation is missing", "all_to_all_v");
+    bad("tutti-perf --foo", "--foo: the operation is missing", "all_to_all_v");
     bad("tutti-perf allreduce", "\"allreduce\"", "all_reduce");
     bad("tutti-perf all_reduce -q", "-q", "--help");
     bad("tutti-perf all_reduce --sizes 3", "--sizes", "--help");
     bad("tutti-perf all_reduce -n", "-n", "missing");
     bad("tutti-perf all_reduce -n 0", "-n, --iters: 0", "1 to");
     bad("tutti-perf all_reduce -n 3x", "\"3x\"", "whole number");
+    bad("tutti-perf broadcast -r 99 -e 64", "-r, --root: 99 is no rank", "0 to 0");
+    bad("tutti-perf broadcast -b 65 -e 64", "-b, --minbytes: 65", "more than -e, --maxbytes, 64");
     bad("tutti-perf all_reduce -b 12Q", "-b, --minbytes: \"12Q\"", "64K");
     bad("tutti-perf all_reduce -b -3", "\"-3\"", "size");
     bad("tutti-perf all_reduce -b 2M -e 1M", "2097152", "1048576");

@@ -207,6 +207,7 @@ struct perf_team {
     _Atomic uint32_t arrived, round;
     // The first failure's status, and who had it; 0: none. Everybody ends then.
     _Atomic int status;
+    _Atomic int interrupted; // 1: the line that is measured is the last
     _Atomic int id_made;
     ncclUniqueId id;
     struct perf_rank_info info[PERF_MAX_RANKS];
@@ -218,6 +219,8 @@ struct perf_team {
 // Shared memory for the run; *fd_out names it for children. NULL and a message: none.
 struct perf_team *perf_team_make(const struct perf_options *options, int *fd_out);
 struct perf_team *perf_team_open(int fd); // in a child
+// With -N 0: an interrupt is told to the team, the next one ends the program.
+void perf_team_heed_interrupts(struct perf_team *team);
 // Waits for all workers. False: somebody failed; then all calls return false.
 bool perf_barrier(struct perf_team *team);
 // Ends the run: the first status stays. True for the first, who tells the user.
@@ -279,6 +282,7 @@ struct perf_run {
     enum perf_data data;
     uint64_t seed;
     struct perf_report *report; // worker 0; else NULL
+    bool is_interrupted;        // the same on all workers
 };
 
 // What is measured.
@@ -365,6 +369,8 @@ struct perf_file {
     int error;
 };
 FILE *perf_file_open(struct perf_file *file, const char *path); // NULL: close says why
+// Whether the file (NULL: none) could be written now; false and the message of perf_file_close.
+bool perf_file_check(const char *path, const char *option);
 // False and a message that names the option: it could not be written.
 bool perf_file_close(struct perf_file *file, const char *option);
 

@@ -268,20 +268,41 @@ static void draw_head(FILE *to, int height)
                   height);
 }
 
+// "2 processes x 3 threads": of what there are several.
+static void ranks_text(const struct perf_options *o, char *text, size_t bytes)
+{
+    const struct {
+        int count;
+        const char *name;
+    } parts[] = {{o->processes, "processes"}, {o->threads, "threads"}, {o->gpus, "GPUs"}};
+    int used = snprintf(text, bytes, "%s", perf_ranks(o) == 1 ? "1 GPU" : "");
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i].count > 1) {
+            used += snprintf(text + used, bytes - (size_t)used, "%s%d %s", used > 0 ? " x " : "",
+                             parts[i].count, parts[i].name);
+        }
+    }
+}
+
 static void draw_title(FILE *to, const struct perf_report *report, const struct series *series,
                        int n)
 {
     const struct perf_options *o = report->options;
-    const char *kind = o->processes > 1 ? "processes" : o->threads > 1 ? "threads" : "GPUs";
+    char ranks[96];
+    ranks_text(o, ranks, sizeof ranks);
     (void)fprintf(to, "<text class=\"title\" x=\"%d\" y=\"40\">%s, %d ranks</text>\n", LEFT,
                   o->operation->name, perf_ranks(o));
-    (void)fprintf(to,
-                  "<text class=\"note\" x=\"%d\" y=\"60\">%s; %d iterations%s; %s; band: from the "
-                  "median to the 99th percentile</text>\n",
-                  LEFT, kind, o->iterations, o->graph > 0 ? " in a graph" : "",
-                  o->checks == 0             ? "not verified"
-                  : report->wrong_sides == 0 ? "verified bit for bit"
-                                             : "WRONG VALUES");
+    (void)fprintf(
+        to,
+        "<text class=\"note\" x=\"%d\" y=\"60\">%s; %d iterations%s; %s; line: their mean%s"
+        "</text>\n",
+        LEFT, ranks, o->iterations, o->graph > 0 ? " in a graph" : "",
+        o->checks == 0             ? "not verified"
+        : report->wrong_sides == 0 ? "verified bit for bit"
+                                   : "WRONG VALUES",
+        report->count > 0 && report->lines[0].side[0].has_statistics
+            ? "; band: median to 99th percentile of single ones, timed in a second pass"
+            : "");
     double at = LEFT;
     for (int k = 0; k < n; k++) {
         char text[96];

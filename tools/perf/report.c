@@ -192,8 +192,8 @@ bool perf_report_line(struct perf_report *report, const struct perf_line *line)
         printf("%21s", now);
     }
     printf("\n");
-    if (o->cycles == 0) {
-        return true; // without end: nothing is kept
+    if (o->cycles == 0 && o->json == NULL && o->plot == NULL) {
+        return true; // without end: nothing is kept that nobody wants
     }
     if (report->count == report->room) {
         size_t room = report->room > 0 ? 2 * report->room : 64;

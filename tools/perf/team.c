@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -55,6 +56,21 @@ struct perf_team *perf_team_open(int fd)
         return NULL;
     }
     return team;
+}
+
+static struct perf_team *interruptible;
+
+static void tell_interrupt(int signal)
+{
+    (void)signal;
+    atomic_store(&interruptible->interrupted, 1);
+}
+
+void perf_team_heed_interrupts(struct perf_team *team)
+{
+    struct sigaction action = {.sa_handler = tell_interrupt, .sa_flags = SA_RESTART | SA_RESETHAND};
+    interruptible = team;
+    (void)sigaction(SIGINT, &action, NULL);
 }
 
 bool perf_fail(struct perf_team *team, int status)

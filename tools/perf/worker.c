@@ -346,6 +346,15 @@ static bool warm_up(struct perf_run *run, int type, int op, int root)
     return true;
 }
 
+// Whether the run was interrupted, in which all workers agree. False: failed.
+static bool look_for_interrupt(struct perf_run *run)
+{
+    double interrupted = atomic_load(&run->team->interrupted);
+    bool good = perf_combine(run->team, run->worker, &interrupted, PERF_RANK_0);
+    run->is_interrupted = interrupted != 0;
+    return good;
+}
+
 static bool all_sizes(struct perf_run *run, int type, int op, int root)
 {
     const struct perf_options *o = run->options;
@@ -355,8 +364,12 @@ static bool all_sizes(struct perf_run *run, int type, int op, int root)
     for (int cycle = 0; o->cycles == 0 || cycle < o->cycles; cycle++) {
         size_t bytes = o->min_bytes;
         do {
-            if (!one_line(run, type, op, root, bytes)) {
+            if (!one_line(run, type, op, root, bytes) ||
+                (o->cycles == 0 && !look_for_interrupt(run))) {
                 return false;
+            }
+            if (run->is_interrupted) {
+                return true;
             }
             bytes = perf_next_size(o, bytes);
         } while (bytes != 0);
@@ -392,6 +405,9 @@ static bool all_lines(struct perf_run *run)
                 if (!all_sizes(run, type, o->operation->reduces ? op : none,
                                o->operation->rooted ? root : none)) {
                     return false;
+                }
+                if (run->is_interrupted) {
+                    return true;
                 }
             }
         }

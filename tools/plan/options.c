@@ -33,10 +33,12 @@ static const char help[] =
     "  -r, --root R          root of rooted functions (0)\n"
     "  -l, --lanes N         lanes that a rank can use (1)\n"
     "  -i, --in-place        send and receive buffer are one, as NCCL defines it for the function\n"
-    "  -a, --algorithm NAME  direct, ring, tree, switch (NVLS), staged; else the first that can\n"
+    "  -a, --algorithm NAME  direct, ring, tree, switch (NVLS), far_switch, staged; else the "
+    "first\n"
+    "                        that can without a switch\n"
     "\n"
     "  -R, --rank R          list the steps of one rank only\n"
-    "  -s, --svg FILE        draw all ranks: lanes by time, arrows for signals\n"
+    "  -s, --svg FILE        draw all ranks: lanes by time, arrows for signals and data\n"
     "  -k, --check           prove the plans right instead of listing them; exit status 1 if not\n"
     "  -b, --traffic         bytes by port, all algorithms side by side; with --algorithm also\n"
     "                        bytes of every link\n"
@@ -245,14 +247,15 @@ static bool choose(struct request *request)
         return true;
     }
     const char *function = tt_function_name(request->problem.function);
+    const char *uneven = request->problem.is_uneven ? "V" : "";
     if (request->problem.in_place && request->problem.function == TT_ALL_TO_ALL) {
         (void)fprintf(stderr, "tutti-plan: %s has no in-place form; leave out --in-place\n",
                       function);
         return false;
     }
-    (void)fprintf(stderr, "tutti-plan: %s cannot do %s for %d rank%s; these can:",
-                  wanted == NULL ? "nothing" : wanted->name, function, request->problem.nranks,
-                  request->problem.nranks == 1 ? "" : "s");
+    (void)fprintf(stderr, "tutti-plan: %s cannot do %s%s for %d rank%s; these can:",
+                  wanted == NULL ? "nothing" : wanted->name, function, uneven,
+                  request->problem.nranks, request->problem.nranks == 1 ? "" : "s");
     for (int i = 0; tt_algorithms[i] != NULL; i++) {
         if (tt_algorithms[i]->can(&request->problem)) {
             (void)fprintf(stderr, " %s", tt_algorithms[i]->name);

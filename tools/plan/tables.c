@@ -52,8 +52,12 @@ void list_algorithms(void)
                 (void)printf(" %s", tt_function_name((enum tt_function)function));
             }
         }
-        (void)printf("%s%s\n", algorithm->needs_multicast ? " (buffers with multicast)" : "",
-                     algorithm->is_staged ? " (buffers that others cannot map)" : "");
+        const char *buffers = algorithm->needs_multicast && algorithm->is_staged
+                                  ? " (any buffers, through scratch with multicast)"
+                              : algorithm->needs_multicast ? " (buffers with multicast)"
+                              : algorithm->is_staged       ? " (buffers that others cannot map)"
+                                                           : "";
+        (void)printf("%s\n", buffers);
     }
 }
 

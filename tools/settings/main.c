@@ -72,8 +72,21 @@ static void print_params(const char *title, const char *prefix)
     }
 }
 
-int main(void)
+static int usage(const char *word)
 {
+    bool asks = strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0;
+    if (!asks) {
+        (void)fprintf(stderr, "tutti-settings: %s: what is that?\n", word);
+    }
+    (void)fprintf(asks ? stdout : stderr, "usage: tutti-settings   prints docs/env.md\n");
+    return asks ? 0 : 2;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) {
+        return usage(argv[1]);
+    }
     printf("%s", head);
     print_params("tutti", "TUTTI_");
     print_head("Virtual GPUs");

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,13 +28,13 @@ __attribute__((constructor)) static void read_setting(void)
 void vgpu_check_say(const char *text)
 {
     size_t length = strlen(text);
-    char *line = malloc(length + 8);
+    const size_t room = length + 8; // for what comes before, the line's end, and the 0
+    char *line = malloc(room);
     if (!line) {
         vgpu_say("%s", text);
         return;
     }
-    memcpy(line, "vgpu: ", 6);
-    memcpy(line + 6, text, length);
+    (void)snprintf(line, room, "vgpu: %s", text);
     length += 6;
     if (line[length - 1] != '\n') {
         line[length++] = '\n';

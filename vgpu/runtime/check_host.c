@@ -121,6 +121,7 @@ static bool is_private_at(const char *line, uintptr_t address)
     uintptr_t first = 0;
     uintptr_t end = 0;
     char access[5] = "";
+    // NOLINTNEXTLINE(cert-err34-c): the kernel wrote the numbers
     return sscanf(line, "%lx-%lx %4s", &first, &end, access) == 3 && access[3] == 'p' &&
            address >= first && address < end;
 }
@@ -178,6 +179,7 @@ static bool sleeps_for_good(const char *id)
     }
     long call = -1;
     unsigned long argument[4] = {0};
+    // NOLINTNEXTLINE(cert-err34-c): the kernel wrote the numbers
     int read = sscanf(text, "%ld 0x%lx 0x%lx 0x%lx 0x%lx", &call, &argument[0], &argument[1],
                       &argument[2], &argument[3]);
     if (read != 5 || call != SYS_futex || argument[3] != 0) { // of the four, [3] is a time limit
@@ -196,6 +198,7 @@ bool vgpu_check_host_is_stuck(uint64_t now)
     }
     bool stuck = true;
     bool asleep = !handles_signals(false); // a handler may wake who sleeps
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this thread's alone
     for (struct dirent *task = readdir(tasks); task && stuck; task = readdir(tasks)) {
         char path[64];
         char name[32];

@@ -26,8 +26,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 enum {
     FRAMES_READ = 48,
     LIBRARY_PARTS = 8,

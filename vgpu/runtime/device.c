@@ -308,6 +308,9 @@ cudaError_t cudaDeviceReset(void)
     if (forked) {
         return fail_forked();
     }
+    if (atomic_load(&device->busy_streams) > 0) { // what it has to do is dropped, as after a fault
+        vgpu_device_fail(device, cudaErrorContextIsDestroyed);
+    }
     (void)vgpu_device_wait(device); // a failed device's work ends with its error: cleared below
     vgpu_symbols_forget(device->ordinal);
     vgpu_memory_free_device(device->ordinal);

@@ -148,9 +148,11 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfuncti
 {
     cudaError_t before = vgpu_driver_begin();
     struct cudaFuncAttributes a;
-    cudaError_t error = cudaFuncGetAttributes(&a, (const void *)function);
-    if (error != cudaSuccess || !value) {
-        return value ? vgpu_driver_end(before, error) : CUDA_ERROR_INVALID_VALUE;
+    cudaError_t error = value
+                            ? cudaFuncGetAttributes(&a, (const void *)function)
+                            : vgpu_fail(cudaErrorInvalidValue, "cuFuncGetAttribute: value is NULL");
+    if (error != cudaSuccess) {
+        return vgpu_driver_end(before, error);
     }
     switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:

@@ -96,11 +96,14 @@ CUresult cuMemHostGetDevicePointer(CUdeviceptr *device_pointer, void *host_point
 {
     cudaError_t before = vgpu_driver_begin();
     void *address = NULL;
-    cudaError_t error = cudaHostGetDevicePointer(&address, host_pointer, flags);
-    if (error == cudaSuccess && device_pointer) {
+    cudaError_t error =
+        device_pointer
+            ? cudaHostGetDevicePointer(&address, host_pointer, flags)
+            : vgpu_fail(cudaErrorInvalidValue, "cuMemHostGetDevicePointer: device_pointer is NULL");
+    if (error == cudaSuccess) {
         *device_pointer = (CUdeviceptr)(uintptr_t)address;
     }
-    return device_pointer ? vgpu_driver_end(before, error) : CUDA_ERROR_INVALID_VALUE;
+    return vgpu_driver_end(before, error);
 }
 
 CUresult cuMemHostGetFlags(unsigned int *flags, void *host_pointer)
@@ -472,8 +475,11 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdev
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values,
                                 CUdeviceptr pointer)
 {
+    cudaError_t before = vgpu_driver_begin();
     if (!attributes || !values) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return vgpu_driver_end(before, vgpu_fail(cudaErrorInvalidValue,
+                                                 "cuPointerGetAttributes: %s is NULL",
+                                                 attributes ? "values" : "attributes"));
     }
     bool known = vgpu_memory_find(address_of(pointer)).kind != VGPU_MEMORY_NONE;
     for (unsigned int i = 0; i < count; i++) {

@@ -227,6 +227,7 @@ static cudaError_t load_image(const char *function, const void *image, CUmodule 
 }
 
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int option_count,
+                            // NOLINTNEXTLINE(readability-non-const-parameter): CUDA's signature
                             CUjit_option *options, void **option_values)
 {
     static const char *const function = "cuModuleLoadData";

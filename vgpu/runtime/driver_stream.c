@@ -81,11 +81,11 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
 {
     cudaError_t before = vgpu_driver_begin();
     enum cudaStreamCaptureStatus same = cudaStreamCaptureStatusNone;
-    cudaError_t error = cudaStreamIsCapturing(stream, &same);
-    if (error == cudaSuccess && status) {
+    cudaError_t error = cudaStreamIsCapturing(stream, status ? &same : NULL);
+    if (error == cudaSuccess) {
         *status = (CUstreamCaptureStatus)same;
     }
-    return status ? vgpu_driver_end(before, error) : CUDA_ERROR_INVALID_VALUE;
+    return vgpu_driver_end(before, error);
 }
 
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *argument,

@@ -2,15 +2,18 @@
 //
 // A fault ends the fiber that met it: its record goes to the worker, which says it and drops the
 // launch. A signal's handler only redirects the machine thread to the worker's context, so nothing
-// but that runs inside the handler. Under the address and thread sanitizers signals are theirs.
+// but that runs inside the handler. Native code that runs in the thread which calls (vgpuRunNative)
+// is left in the same way. Under the address and thread sanitizers signals are theirs.
 // SPDX-License-Identifier: Apache-2.0
 #include "block.h"
 #include "division.h"
 #include "error.h"
 #include "memory.h"
 #include "segment.h"
+#include "stream.h"
 
 #include "cuda_runtime_api.h"
+#include "vgpu/native.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -49,8 +52,22 @@ static void describe_place(char *out, size_t bytes, const struct vgpu_launch *la
     }
 }
 
-// Only a launch's first fault is said: the others follow from it. more: lines that follow, each
-// after a line's end; may be NULL.
+// more: lines that follow, each after a line's end; may be NULL.
+static void fail_device(struct vgpu_device *device, const char *place, cudaError_t error,
+                        const char *text, const char *more)
+{
+    char *report = NULL;
+    if (more && *more &&
+        asprintf(&report, "%s: %s (%s)%s", place, text, cudaGetErrorName(error), more) >= 0) {
+        vgpu_check_say(report);
+        free(report);
+    } else {
+        vgpu_say("%s: %s (%s)", place, text, cudaGetErrorName(error));
+    }
+    vgpu_device_fail(device, error);
+}
+
+// Only a launch's first fault is said: the others follow from it. more: as above.
 static void fail(struct vgpu_launch *launch, const struct vgpu_block *block,
                  const struct vgpu_thread *thread, cudaError_t error, const char *text,
                  const char *more)
@@ -59,16 +76,8 @@ static void fail(struct vgpu_launch *launch, const struct vgpu_block *block,
         return;
     }
     char place[PLACE_BYTES];
-    char *report = NULL;
     describe_place(place, sizeof(place), launch, block, thread);
-    if (more && *more &&
-        asprintf(&report, "%s: %s (%s)%s", place, text, cudaGetErrorName(error), more) >= 0) {
-        vgpu_check_say(report);
-        free(report);
-    } else {
-        vgpu_say("%s: %s (%s)", place, text, cudaGetErrorName(error));
-    }
-    vgpu_device_fail(launch->operation.device, error);
+    fail_device(launch->operation.device, place, error, text, more);
 }
 
 // The lines of users' code that led to a fault, to be freed; NULL where they are not to be told.
@@ -272,24 +281,75 @@ void vgpu_fault_diverged(struct vgpu_block *block)
     fail(block->launch, block, NULL, cudaErrorLaunchFailure, text, NULL);
 }
 
+// ---- Native code in the thread that calls it ----------------------------------------------------
+
+// What a fault leaves.
+struct guard {
+    struct vgpu_context context;
+    struct guard *outer;
+    struct vgpu_fault_record fault;
+};
+
+static atomic_bool is_prepared; // by vgpu_fault_prepare_process; only saves calls of it
+static __thread struct guard *guard __attribute__((tls_model("initial-exec"))); // NULL: none
+
+// The function was left.
+static cudaError_t report_left(const char *name, cudaStream_t stream,
+                               const struct vgpu_fault_record *fault)
+{
+    char place[PLACE_BYTES], text[sizeof(fault->text)];
+    struct vgpu_device *device = vgpu_stream_device(stream);
+    cudaError_t error = fault->error;
+    (void)snprintf(text, sizeof(text), "%s", fault->kind == VGPU_FAULT_TEXT ? fault->text : "");
+    if (fault->kind == VGPU_FAULT_SIGNAL) {
+        error = describe_signal(fault, text, sizeof(text));
+    }
+    device = device ? device : vgpu_current_device();
+    (void)snprintf(place, sizeof(place), "device %d: kernel %s, in the thread that called it",
+                   device->ordinal, name);
+    fail_device(device, place, error, text, NULL);
+    return vgpu_fail(error, "%s: %s", place, text);
+}
+
+cudaError_t vgpuRunNative(const char *name, void (*function)(void *argument), void *argument,
+                          cudaStream_t stream)
+{
+    struct guard mine;
+    if (__builtin_expect(!atomic_load_explicit(&is_prepared, memory_order_relaxed), 0)) {
+        vgpu_fault_prepare_process();
+    }
+    mine.fault.kind = VGPU_FAULT_NONE;
+    mine.outer = guard;
+    guard = &mine;
+    vgpu_context_call(&mine.context, function, argument);
+    guard = mine.outer;
+    return mine.fault.kind == VGPU_FAULT_NONE ? cudaSuccess
+                                              : report_left(name, stream, &mine.fault);
+}
+
 // ---- What kernels call --------------------------------------------------------------------------
 
 void vgpu_fault(cudaError_t error, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    if (!vgpu_current_thread) {
+    if (!vgpu_current_thread && !guard) {
         (void)fputs("vgpu: outside a kernel: ", stderr);
         (void)vfprintf(stderr, format, arguments);
         (void)fputc('\n', stderr);
         abort();
     }
-    struct vgpu_worker *worker = vgpu_current_thread->block->worker;
-    vgpu_order_acquire(&worker->fault);
-    worker->fault.kind = VGPU_FAULT_TEXT;
-    worker->fault.error = error;
-    (void)vsnprintf(worker->fault.text, sizeof(worker->fault.text), format, arguments);
+    struct vgpu_worker *worker = vgpu_current_thread ? vgpu_current_thread->block->worker : NULL;
+    struct vgpu_fault_record *fault = worker ? &worker->fault : &guard->fault;
+    vgpu_order_acquire(fault);
+    fault->kind = VGPU_FAULT_TEXT;
+    fault->error = error;
+    (void)vsnprintf(fault->text, sizeof(fault->text), format, arguments);
     va_end(arguments);
+    if (!worker) {
+        vgpu_forget_frames();
+        vgpu_context_jump(&guard->context);
+    }
     if (vgpu_checking) {
         vgpu_trace_here(&worker->fault.trace, 0);
     }
@@ -312,8 +372,8 @@ void vgpu_assert_fail(const char *expression, const char *file, unsigned line, c
 static const int CAUGHT[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { CAUGHT_COUNT = sizeof(CAUGHT) / sizeof(CAUGHT[0]) };
 
-static pthread_once_t install_once = PTHREAD_ONCE_INIT;
-static struct sigaction previous[CAUGHT_COUNT]; // constant after install_once
+static pthread_once_t prepare_once = PTHREAD_ONCE_INIT;
+static struct sigaction previous[CAUGHT_COUNT]; // constant after prepare_once
 
 // Not a kernel's: what was installed before us handles it; the default ends the process when the
 // instruction is tried again.
@@ -335,7 +395,7 @@ static void pass_on(int signal, siginfo_t *info, void *context)
     }
 }
 
-// Where the stack was; where that is not known, a place inside it.
+// Where the stack was; where that is not known, a place inside it. thread: NULL outside kernels.
 static uintptr_t stack_pointer_of(const void *context, const struct vgpu_thread *thread)
 {
 #if defined(__x86_64__)
@@ -346,55 +406,54 @@ static uintptr_t stack_pointer_of(const void *context, const struct vgpu_thread 
     return (uintptr_t)((const ucontext_t *)context)->uc_mcontext.sp;
 #else
     (void)context;
-    return (uintptr_t)thread->stack->low;
+    return thread ? (uintptr_t)thread->stack->low : 0;
+#endif
+}
+
+static void note_signal(struct vgpu_fault_record *fault, struct vgpu_thread *thread, int signal,
+                        const siginfo_t *info, const void *context)
+{
+    fault->kind = VGPU_FAULT_SIGNAL;
+    fault->signal = signal;
+    fault->signal_code = info->si_code;
+    fault->address = (uintptr_t)info->si_addr;
+    fault->thread = thread;
+    fault->stack_pointer = stack_pointer_of(context, thread);
+    fault->knows_kind = fault->is_store = false;
+    fault->trace.count = 0;
+#if defined(__x86_64__)
+    const ucontext_t *met = context;
+    uintptr_t low = thread && thread->stack ? (uintptr_t)thread->stack->low : 0;
+    fault->knows_kind = signal == SIGSEGV && info->si_code != SI_KERNEL;
+    fault->is_store = (met->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+    if (vgpu_checking && low && fault->stack_pointer - low < thread->stack->bytes) {
+        vgpu_trace_here(&fault->trace, (uintptr_t)met->uc_mcontext.gregs[REG_RIP]);
+    }
 #endif
 }
 
 static void handle(int signal, siginfo_t *info, void *context)
 {
     struct vgpu_thread *thread = vgpu_current_thread;
-    if (!thread) {
+    if (!thread && !guard) {
         pass_on(signal, info, context);
         return;
     }
     if (signal == SIGFPE && !vgpu_checking && vgpu_step_over_division(context)) {
         return;
     }
-    struct vgpu_worker *worker = thread->block->worker;
-    worker->fault.kind = VGPU_FAULT_SIGNAL;
-    worker->fault.signal = signal;
-    worker->fault.signal_code = info->si_code;
-    worker->fault.address = (uintptr_t)info->si_addr;
-    worker->fault.thread = thread;
-    worker->fault.stack_pointer = stack_pointer_of(context, thread);
-    worker->fault.trace.count = 0;
-#if defined(__x86_64__)
-    const ucontext_t *met = context;
-    uintptr_t low = thread->stack ? (uintptr_t)thread->stack->low : 0;
-    worker->fault.knows_kind = signal == SIGSEGV && info->si_code != SI_KERNEL;
-    worker->fault.is_store = (met->uc_mcontext.gregs[REG_ERR] & 2) != 0;
-    if (vgpu_checking && low && worker->fault.stack_pointer - low < thread->stack->bytes) {
-        vgpu_trace_here(&worker->fault.trace, (uintptr_t)met->uc_mcontext.gregs[REG_RIP]);
-    }
-#endif
+    struct vgpu_worker *worker = thread ? thread->block->worker : NULL;
+    struct vgpu_context *back = worker ? &worker->context : &guard->context;
+    note_signal(worker ? &worker->fault : &guard->fault, thread, signal, info, context);
 #ifdef VGPU_FIBER_UCONTEXT
-    vgpu_context_jump(&worker->context);
+    vgpu_context_jump(back);
 #else
-    // Returning from the handler calls vgpu_context_jump(&worker->context), on the worker's stack.
+    // Returning from the handler calls vgpu_context_jump(back), on the stack of `back`.
     greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     registers[REG_RIP] = (greg_t)(uintptr_t)vgpu_context_jump;
-    registers[REG_RDI] = (greg_t)(uintptr_t)&worker->context;
-    registers[REG_RSP] = (greg_t)(((uintptr_t)worker->context.stack_pointer - 256) & ~15ul) - 8;
+    registers[REG_RDI] = (greg_t)(uintptr_t)back;
+    registers[REG_RSP] = (greg_t)(((uintptr_t)back->stack_pointer - 256) & ~15ul) - 8;
 #endif
-}
-
-static void install(void)
-{
-    struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    (void)sigemptyset(&action.sa_mask);
-    for (int i = 0; i < CAUGHT_COUNT; i++) {
-        (void)sigaction(CAUGHT[i], &action, &previous[i]);
-    }
 }
 
 // The address sanitizer has found something, on this thread: says where that is in CUDA's terms.
@@ -414,7 +473,7 @@ static void say_place(const char *report)
     }
 }
 
-void vgpu_fault_prepare_process(void)
+static void prepare_process(void)
 {
     if (__asan_set_error_report_callback) {
         __asan_set_error_report_callback(say_place);
@@ -422,7 +481,17 @@ void vgpu_fault_prepare_process(void)
     if (vgpu_asan() || vgpu_tsan()) {
         return;
     }
-    pthread_once(&install_once, install);
+    struct sigaction action = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    (void)sigemptyset(&action.sa_mask);
+    for (int i = 0; i < CAUGHT_COUNT; i++) {
+        (void)sigaction(CAUGHT[i], &action, &previous[i]);
+    }
+}
+
+void vgpu_fault_prepare_process(void)
+{
+    pthread_once(&prepare_once, prepare_process);
+    atomic_store_explicit(&is_prepared, true, memory_order_relaxed);
 }
 
 void vgpu_fault_prepare_worker(void)

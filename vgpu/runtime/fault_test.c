@@ -1,7 +1,10 @@
 // Kernels that fail: the one line that is printed, errors that stick, work that is dropped; the
 // watchdog; the end of a process while kernels run. SPDX-License-Identifier: Apache-2.0
+#include "captured_output.h"
 #include "expect.h"
 #include "kernel_by_hand.h"
+
+#include "vgpu/native.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -10,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,29 +29,6 @@ static volatile uintptr_t nowhere = 0x10; // an address that nothing lies at
 
 // ---- What is printed ----------------------------------------------------------------------------
 
-static int saved_stderr;
-static int captured;
-
-static void begin_capture(void)
-{
-    (void)fflush(stderr);
-    saved_stderr = dup(STDERR_FILENO);
-    captured = memfd_create("stderr", MFD_CLOEXEC);
-    (void)dup2(captured, STDERR_FILENO);
-}
-
-static const char *end_capture(void)
-{
-    static char text[4096];
-    (void)fflush(stderr);
-    (void)dup2(saved_stderr, STDERR_FILENO);
-    (void)close(saved_stderr);
-    ssize_t length = pread(captured, text, sizeof(text) - 1, 0);
-    text[length > 0 ? length : 0] = '\0';
-    (void)close(captured);
-    return text;
-}
-
 static int count_lines(const char *text)
 {
     int lines = 0;
@@ -65,7 +44,7 @@ static void fails(const struct vgpu_kernel *kernel, unsigned blocks, unsigned th
                   cudaError_t error, const char *const parts[])
 {
     void *memory = NULL;
-    begin_capture();
+    begin_capture(stderr);
     cudaError_t launched = LAUNCH(*kernel, blocks, threads, 0, data);
     cudaError_t waited = cudaDeviceSynchronize();
     const char *text = end_capture();
@@ -388,7 +367,7 @@ static void a_fault_ends_the_devices_other_work(void)
     EXPECT_CUDA(cudaLaunchHostFunc(waiting, count_call, &later));
     EXPECT_CUDA(cudaStreamAddCallback(waiting, note_status, &status, 0));
     EXPECT_CUDA(cudaEventRecord(event, waiting));
-    begin_capture();
+    begin_capture(stderr);
     (void)LAUNCH(asserts, 1, 128, failing, NULL);
     EXPECT_EQ(cudaStreamSynchronize(waiting), cudaErrorAssert);
     EXPECT_EQ(count_lines(end_capture()), 1);
@@ -410,7 +389,7 @@ static void a_bad_copy_fails_the_device(void)
         return;
     }
     EXPECT_CUDA(cudaMalloc(&memory, 1 << 20));
-    begin_capture();
+    begin_capture(stderr);
     (void)cudaMemcpyAsync(memory, (const void *)(uintptr_t)0x1000, 1 << 20, cudaMemcpyHostToDevice,
                           cudaStreamPerThread);
     cudaError_t error = cudaStreamSynchronize(cudaStreamPerThread);
@@ -434,7 +413,7 @@ KERNEL(never_yields, int, 0)
 
 static void the_watchdog_names_a_kernel_that_never_yields(void)
 {
-    begin_capture();
+    begin_capture(stderr);
     cudaError_t launched = LAUNCH(never_yields, 1, 4, 0, NULL);
     cudaError_t waited = cudaDeviceSynchronize();
     const char *text = end_capture();
@@ -459,6 +438,12 @@ static void handle_as_before(int signal)
     _exit(9);
 }
 
+static void store_nowhere(void *argument)
+{
+    (void)argument;
+    *(volatile int *)nowhere = 1;
+}
+
 // What the processes do that the cases below start.
 static int be_process(const char *what)
 {
@@ -476,6 +461,9 @@ static int be_process(const char *what)
     }
     if (strcmp(what, "crashes-handled") == 0) {
         (void)signal(SIGSEGV, handle_as_before);
+    }
+    if (strcmp(what, "crashes-after-native") == 0) {
+        (void)vgpuRunNative("stores", store_nowhere, NULL, 0);
     }
     (void)LAUNCH(counts, 1, 1, 0, &never);
     (void)cudaDeviceSynchronize();
@@ -523,6 +511,9 @@ static void host_crashes_stay_what_they_are(void)
         return;
     }
     int status = run_process("crashes", 3000);
+    EXPECT(WIFSIGNALED(status));
+    EXPECT_EQ(WTERMSIG(status), SIGSEGV);
+    status = run_process("crashes-after-native", 3000);
     EXPECT(WIFSIGNALED(status));
     EXPECT_EQ(WTERMSIG(status), SIGSEGV);
     status = run_process("crashes-handled", 3000);

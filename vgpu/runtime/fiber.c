@@ -55,6 +55,16 @@ void vgpu_context_switch(struct vgpu_context *save, struct vgpu_context *load)
     (void)swapcontext(&save->saved, &load->saved);
 }
 
+void vgpu_context_call(struct vgpu_context *save, void (*function)(void *argument), void *argument)
+{
+    volatile bool has_begun = false;
+    (void)getcontext(&save->saved);
+    if (!has_begun) {
+        has_begun = true;
+        function(argument);
+    }
+}
+
 void vgpu_context_jump(struct vgpu_context *load)
 {
     (void)setcontext(&load->saved);

@@ -35,6 +35,9 @@ void vgpu_context_make(struct vgpu_context *context, char *top, size_t bytes,
 // Saves the running context in `save` and continues `load`. Keeps what the ABI says a call keeps,
 // the floating-point control words included.
 void vgpu_context_switch(struct vgpu_context *save, struct vgpu_context *load);
+// Calls function(argument). Until it returns, vgpu_context_jump(save) on this thread of the machine
+// leaves it for good: the call of vgpu_context_call returns.
+void vgpu_context_call(struct vgpu_context *save, void (*function)(void *argument), void *argument);
 // Continues `load`; the running context is gone.
 void vgpu_context_jump(struct vgpu_context *load) __attribute__((noreturn));
 

@@ -76,6 +76,32 @@ static void a_context_may_be_left_for_good(void)
     }
 }
 
+static void return_or_leave(void *argument)
+{
+    int *leaves = argument;
+    (void)fesetround(FE_UPWARD);
+    if (*leaves > 0) {
+        vgpu_forget_frames();
+        vgpu_context_jump(&home);
+    }
+    (void)fesetround(FE_TONEAREST);
+    *leaves = 7;
+}
+
+static void a_call_returns_or_is_left(void)
+{
+    volatile double a = 1.5;
+    long sum = 0;
+    for (int i = 0; i < 1000; i++) {
+        int leaves = i & 1;
+        vgpu_context_call(&home, return_or_leave, &leaves);
+        sum += leaves + i;
+        EXPECT(fegetround() == FE_TONEAREST);
+    }
+    EXPECT(a == 1.5);
+    EXPECT_EQ(sum, 500 * 7 + 500 * 1 + 499500);
+}
+
 static void stacks_are_reused_and_watched(void)
 {
     enum { COUNT = 5000, COUNT_TSAN = 300 }; // there a stack costs 830 KiB
@@ -118,6 +144,7 @@ int main(void)
 {
     RUN(contexts_switch_and_keep_state);
     RUN(a_context_may_be_left_for_good);
+    RUN(a_call_returns_or_is_left);
     RUN(stacks_are_reused_and_watched);
     RUN(classes_follow_the_limit);
     return expect_result();

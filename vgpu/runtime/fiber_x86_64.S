@@ -59,6 +59,44 @@ vgpu_context_jump:
     .cfi_endproc
     .size vgpu_context_jump, . - vgpu_context_jump
 
+// void vgpu_context_call(struct vgpu_context *save, void (*function)(void *argument), void *argument)
+    .globl vgpu_context_call
+    .hidden vgpu_context_call
+    .type vgpu_context_call, @function
+    .p2align 4
+vgpu_context_call:
+    .cfi_startproc
+    pushq %rbp
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset rbp, 0
+    pushq %rbx
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset rbx, 0
+    pushq %r12
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset r12, 0
+    pushq %r13
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset r13, 0
+    pushq %r14
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset r14, 0
+    pushq %r15
+    .cfi_adjust_cfa_offset 8
+    .cfi_rel_offset r15, 0
+    subq $8, %rsp
+    .cfi_adjust_cfa_offset 8
+    stmxcsr (%rsp)
+    fnstcw 4(%rsp)
+    movq %rsp, (%rdi)
+    movq %rdx, %rdi
+    call *%rsi
+    addq $56, %rsp // the function kept all registers that a call keeps
+    .cfi_adjust_cfa_offset -56
+    ret
+    .cfi_endproc
+    .size vgpu_context_call, . - vgpu_context_call
+
 // Where a new context starts: r12 is the function, rbx its argument. No caller: unwinding ends here.
     .globl vgpu_context_start
     .hidden vgpu_context_start

@@ -346,6 +346,30 @@ cudaError_t cudaGraphNodeGetEnabled(cudaGraphExec_t executable, cudaGraphNode_t 
 
 // ---- Changing all -------------------------------------------------------------------------------
 
+// Copies of the work of all nodes of `flat` take the places of the executable graph's from item
+// `at` on. False: no memory, and nothing is changed.
+static bool take_works(struct vgpu_executable *executable, size_t at, const struct vgpu_flat *flat)
+{
+    struct vgpu_work **works = calloc(flat->count, sizeof(struct vgpu_work *));
+    bool enough = works != NULL;
+    for (size_t i = 0; enough && i < flat->count; i++) {
+        const struct vgpu_node *node = flat->item[i].node;
+        if (node && node->work) {
+            works[i] = node->work->kind->copy(node->work);
+            enough = works[i] != NULL;
+        }
+    }
+    for (size_t i = 0; works && i < flat->count; i++) {
+        if (enough && works[i]) {
+            replace_work(executable->flat.item[at + i].node, works[i]);
+        } else {
+            vgpu_work_destroy(works[i]);
+        }
+    }
+    free(works);
+    return enough;
+}
+
 // Gives the executable graph's nodes from item `at` on copies of the work of `graph`'s, if that is
 // alike. *node_out: the node of `graph` that is not; NULL: none in particular.
 static cudaError_t update(const char *function, struct vgpu_executable *executable, size_t at,
@@ -370,30 +394,10 @@ static cudaError_t update(const char *function, struct vgpu_executable *executab
                     : "other nodes, or another order");
         }
     }
-    struct vgpu_work **works = NULL;
-    if (error == cudaSuccess) {
-        works = calloc(flat.count, sizeof(struct vgpu_work *));
-        bool enough = works != NULL;
-        for (size_t i = 0; enough && i < flat.count; i++) {
-            const struct vgpu_node *node = flat.item[i].node;
-            if (node && node->work) {
-                works[i] = node->work->kind->copy(node->work);
-                enough = works[i] != NULL;
-            }
-        }
-        for (size_t i = 0; works && i < flat.count; i++) {
-            if (enough && works[i]) {
-                replace_work(executable->flat.item[at + i].node, works[i]);
-            } else {
-                vgpu_work_destroy(works[i]);
-            }
-        }
-        if (!enough) {
-            *result = cudaGraphExecUpdateError;
-            error = vgpu_fail(cudaErrorMemoryAllocation, "%s: no memory", function);
-        }
+    if (error == cudaSuccess && !take_works(executable, at, &flat)) {
+        *result = cudaGraphExecUpdateError;
+        error = vgpu_fail(cudaErrorMemoryAllocation, "%s: no memory", function);
     }
-    free(works);
     vgpu_flat_free(&flat);
     return error;
 }

@@ -38,6 +38,22 @@ static void destroy(struct vgpu_operation *operation)
     free(operation);
 }
 
+static void tell_ended(struct vgpu_operation *operation, cudaError_t error)
+{
+    const struct vgpu_launch *launch = (const struct vgpu_launch *)operation;
+    launch->native_ended(launch->arguments[0], error);
+}
+
+static void set_native(struct vgpu_launch *launch, const struct vgpu_launch *like)
+{
+    launch->native = like->native;
+    launch->task = like->task;
+    launch->native_launched = like->native_launched;
+    launch->native_ended = like->native_ended;
+    launch->operation.ended = like->native_ended ? tell_ended : NULL;
+    launch->node_type = like->node_type;
+}
+
 static size_t round_up(size_t bytes, size_t align)
 {
     return (bytes + align - 1) / align * align;
@@ -95,12 +111,10 @@ struct vgpu_launch *vgpu_launch_clone(const struct vgpu_launch *launch)
         clone->arguments[i] = storage + ((const char *)launch->arguments[i] - from);
     }
     clone->kernel = launch->kernel;
-    clone->native = launch->native;
-    clone->task = launch->task;
+    set_native(clone, launch);
     clone->shared_bytes = launch->shared_bytes;
     clone->stack_class = launch->stack_class;
     clone->cooperative = launch->cooperative;
-    clone->node_type = launch->node_type;
     set_shape(clone, launch->grid, launch->block);
     return clone;
 }
@@ -463,9 +477,7 @@ static struct vgpu_launch *native_launch_new(struct vgpu_device *device, struct 
     char *storage;
     struct vgpu_launch *launch = vgpu_launch_new(device, wanted.name, 1, argument_bytes, &storage);
     if (launch) {
-        launch->native = wanted.native;
-        launch->task = wanted.task;
-        launch->node_type = wanted.node_type;
+        set_native(launch, &wanted);
         if (argument_bytes > 0) {
             memcpy(storage, argument, argument_bytes);
         }
@@ -498,22 +510,36 @@ struct vgpu_launch *vgpu_task_launch_new(struct vgpu_device *device, enum cudaGr
     return native_launch_new(device, wanted, argument, argument_bytes, 1);
 }
 
+cudaError_t vgpuLaunchNativeWork(const struct vgpuNativeWork *work, cudaStream_t stream)
+{
+    if (!work->name || !work->function || (work->argument_bytes > 0 && !work->argument) ||
+        work->block_count == 0) {
+        return vgpu_fail(
+            cudaErrorInvalidValue,
+            "vgpuLaunchNative: name is %s, function %s, argument %s, %u blocks; none may "
+            "be NULL or 0",
+            work->name ? work->name : "NULL", work->function ? "set" : "NULL",
+            work->argument ? "set" : "NULL", work->block_count);
+    }
+    struct vgpu_launch wanted = {.name = work->name,
+                                 .native = work->function,
+                                 .native_launched = work->launched,
+                                 .native_ended = work->ended,
+                                 .node_type = cudaGraphNodeTypeKernel};
+    return launch_native(wanted, work->argument, work->argument_bytes, work->block_count, stream);
+}
+
 cudaError_t vgpuLaunchNative(const char *name,
                              void (*function)(void *argument, unsigned block, unsigned block_count),
                              const void *argument, size_t argument_bytes, unsigned block_count,
                              cudaStream_t stream)
 {
-    if (!name || !function || (argument_bytes > 0 && !argument) || block_count == 0) {
-        return vgpu_fail(
-            cudaErrorInvalidValue,
-            "vgpuLaunchNative: name is %s, function %s, argument %s, %u blocks; none may "
-            "be NULL or 0",
-            name ? name : "NULL", function ? "set" : "NULL", argument ? "set" : "NULL",
-            block_count);
-    }
-    struct vgpu_launch wanted = {
-        .name = name, .native = function, .node_type = cudaGraphNodeTypeKernel};
-    return launch_native(wanted, argument, argument_bytes, block_count, stream);
+    struct vgpuNativeWork work = {.name = name,
+                                  .function = function,
+                                  .argument = argument,
+                                  .argument_bytes = argument_bytes,
+                                  .block_count = block_count};
+    return vgpuLaunchNativeWork(&work, stream);
 }
 
 cudaError_t vgpu_stream_submit(cudaStream_t stream, enum cudaGraphNodeType type, const char *name,

@@ -15,6 +15,8 @@ struct vgpu_launch {
     // Exactly one of kernel, native and task is set.
     void (*native)(void *argument, unsigned block, unsigned block_count);
     cudaError_t (*task)(void *argument);
+    void (*native_launched)(void *argument); // with `native`: see vgpuNativeWork
+    void (*native_ended)(void *argument, cudaError_t error);
     void **arguments; // kernel: [parameter_count]; else arguments[0] is the argument
     dim3 grid;
     dim3 block;

@@ -21,6 +21,9 @@ static struct vgpu_operation *prepare(const struct vgpu_work *work)
     if (clone && !clone->task && vgpu_counting) {
         vgpu_count_launch(clone);
     }
+    if (clone && clone->native_launched) {
+        clone->native_launched(clone->arguments[0]);
+    }
     return clone ? &clone->operation : NULL;
 }
 

@@ -105,6 +105,14 @@ static void end_operation(struct work *work, struct vgpu_operation *operation)
     work->ended = operation;
 }
 
+// Without the lock.
+static void tell_end(struct vgpu_operation *operation)
+{
+    if (operation->ended) {
+        operation->ended(operation, (cudaError_t)atomic_load(&operation->device->sticky_error));
+    }
+}
+
 // Ends and starts everything on the lists, and what becomes ready by that. Called with the lock,
 // returns without it.
 static void settle(struct work *work)
@@ -112,6 +120,11 @@ static void settle(struct work *work)
     while (work->to_end) {
         struct vgpu_operation *operation = work->to_end;
         work->to_end = operation->next;
+        if (operation->ended) {
+            vgpu_graph_unlock();
+            tell_end(operation);
+            vgpu_graph_lock();
+        }
         end_operation(work, operation);
     }
     vgpu_graph_unlock();
@@ -133,6 +146,7 @@ static void settle(struct work *work)
 void vgpu_operation_complete(struct vgpu_operation *operation)
 {
     struct work work = {0};
+    tell_end(operation);
     vgpu_graph_lock();
     end_operation(&work, operation);
     settle(&work);

@@ -15,6 +15,9 @@ struct vgpu_operation {
     // ends the work calls vgpu_operation_complete. NULL: a marker, complete when it is reached.
     void (*start)(struct vgpu_operation *operation);
     void (*destroy)(struct vgpu_operation *operation); // frees it
+    // Called without the lock when its work is over, before anybody sees that it is done. error: of
+    // the device, which may have dropped the work. NULL: nobody wants to know.
+    void (*ended)(struct vgpu_operation *operation, cudaError_t error);
     bool always_starts; // also when the device has failed; others are then complete at once
 
     atomic_uint references;

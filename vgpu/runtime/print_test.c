@@ -1,12 +1,12 @@
 // printf in kernels: what is written, what a fault in an argument leaves, and %n.
 // SPDX-License-Identifier: Apache-2.0
+#include "captured_output.h"
 #include "expect.h"
 #include "kernel_by_hand.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -14,31 +14,6 @@ enum { SANITIZED = 1 }; // signals are the sanitizer's
 #else
 enum { SANITIZED = 0 };
 #endif
-
-static int saved;
-static int captured;
-static FILE *stream_of_capture;
-
-static void begin_capture(FILE *stream, int descriptor)
-{
-    stream_of_capture = stream;
-    (void)fflush(stream);
-    saved = dup(descriptor);
-    captured = memfd_create("captured", MFD_CLOEXEC);
-    (void)dup2(captured, descriptor);
-}
-
-static const char *end_capture(int descriptor)
-{
-    static char text[8192];
-    (void)fflush(stream_of_capture);
-    (void)dup2(saved, descriptor);
-    (void)close(saved);
-    ssize_t length = pread(captured, text, sizeof(text) - 1, 0);
-    text[length > 0 ? length : 0] = '\0';
-    (void)close(captured);
-    return text;
-}
 
 struct call {
     const char *text;
@@ -54,20 +29,20 @@ KERNEL(prints_text, struct call, 0)
 static void texts_of_any_length_are_written(void)
 {
     struct call call = {.text = "brief"};
-    begin_capture(stdout, STDOUT_FILENO);
+    begin_capture(stdout);
     cudaError_t error = LAUNCH(prints_text, 1, 1, 0, &call);
     error = error ? error : cudaDeviceSynchronize();
-    const char *text = end_capture(STDOUT_FILENO);
+    const char *text = end_capture();
     EXPECT_CUDA(error);
     EXPECT_EQ(strcmp(text, "<brief>  1.50% 7  |\n"), 0);
     EXPECT_EQ(call.result, 3);
     static char longer[3001];
     memset(longer, 'x', sizeof(longer) - 1);
     call.text = longer;
-    begin_capture(stdout, STDOUT_FILENO);
+    begin_capture(stdout);
     error = LAUNCH(prints_text, 1, 1, 0, &call);
     error = error ? error : cudaDeviceSynchronize();
-    text = end_capture(STDOUT_FILENO);
+    text = end_capture();
     EXPECT_CUDA(error);
     EXPECT_EQ(strlen(text), 3000 + strlen("<>  1.50% 7  |\n"));
     EXPECT_EQ(strncmp(text + 1, longer, 3000), 0);
@@ -80,19 +55,19 @@ static void a_bad_argument_leaves_the_stream_free(void)
         return;
     }
     struct call call = {.text = (const char *)0x10};
-    begin_capture(stderr, STDERR_FILENO);
+    begin_capture(stderr);
     cudaError_t error = LAUNCH(prints_text, 2, 40, 0, &call);
     error = error ? error : cudaDeviceSynchronize();
-    EXPECT_CONTAINS(end_capture(STDERR_FILENO), "0x10");
+    EXPECT_CONTAINS(end_capture(), "0x10");
     EXPECT_EQ(error, cudaErrorIllegalAddress);
     (void)cudaGetLastError();
     EXPECT_CUDA(cudaSetDevice(1));
     struct call good = {.text = "another device"};
-    begin_capture(stdout, STDOUT_FILENO);
+    begin_capture(stdout);
     printf("the host, "); // hangs where the lock is still held
     error = LAUNCH(prints_text, 1, 1, 0, &good);
     error = error ? error : cudaDeviceSynchronize();
-    EXPECT_CONTAINS(end_capture(STDOUT_FILENO), "the host, <another device>");
+    EXPECT_CONTAINS(end_capture(), "the host, <another device>");
     EXPECT_CUDA(error);
     (void)cudaSetDevice(0); // gives the error that sticks there
     EXPECT_CUDA(cudaDeviceReset());
@@ -112,7 +87,7 @@ KERNEL(counts_characters, struct call, 0)
 static void nothing_is_written_through_a_pointer(void)
 {
     struct call call = {.written = 77};
-    begin_capture(stdout, STDOUT_FILENO);
+    begin_capture(stdout);
     int saved_errors = dup(STDERR_FILENO);
     int errors = memfd_create("errors", MFD_CLOEXEC);
     (void)dup2(errors, STDERR_FILENO);
@@ -123,7 +98,7 @@ static void nothing_is_written_through_a_pointer(void)
     char said[512] = "";
     EXPECT(pread(errors, said, sizeof(said) - 1, 0) > 0);
     (void)close(errors);
-    EXPECT_EQ(strcmp(end_capture(STDOUT_FILENO), "a12\na12\na12\n"), 0);
+    EXPECT_EQ(strcmp(end_capture(), "a12\na12\na12\n"), 0);
     EXPECT_CUDA(error);
     EXPECT_EQ(call.written, 77);
     EXPECT_EQ(call.result, 2);

@@ -23,6 +23,7 @@ extern void __tsan_set_fiber_name(void *fiber, const char *name) VGPU_IF_PRESENT
 extern void __asan_poison_memory_region(const volatile void *address, size_t bytes) VGPU_IF_PRESENT;
 extern void __asan_unpoison_memory_region(const volatile void *address,
                                           size_t bytes) VGPU_IF_PRESENT;
+extern void __asan_handle_no_return(void) VGPU_IF_PRESENT;
 extern void *__asan_get_report_address(void) VGPU_IF_PRESENT; // of the last error
 extern void __asan_set_error_report_callback(void (*callback)(const char *text)) VGPU_IF_PRESENT;
 extern void __lsan_register_root_region(const void *address, size_t bytes) VGPU_IF_PRESENT;
@@ -49,6 +50,14 @@ static inline bool vgpu_tsan(void)
 static inline bool vgpu_asan(void)
 {
     return __builtin_expect(__asan_poison_memory_region != NULL, 0);
+}
+
+// The frames of the running stack are about to be left at once, without returning.
+static inline void vgpu_forget_frames(void)
+{
+    if (__builtin_expect(__asan_handle_no_return != NULL, 0)) {
+        __asan_handle_no_return();
+    }
 }
 
 static inline void vgpu_order_release(void *object)

@@ -180,11 +180,11 @@ void vgpuCountTransfer(const void *address, size_t bytes, int is_store)
     }
 }
 
-void vgpuCountDeviceTransfer(int other, size_t bytes, int is_store)
+void vgpuCountDeviceTransfer(int device, size_t bytes, int is_store)
 {
-    struct vgpu_device *device = vgpu_counting ? vgpu_current_device() : NULL;
-    if (device && valid(other)) {
-        count_move(is_store ? device->ordinal : other, is_store ? other : device->ordinal, bytes);
+    struct vgpu_device *own = vgpu_counting ? vgpu_current_device() : NULL;
+    if (own && valid(device)) {
+        count_move(is_store ? own->ordinal : device, is_store ? device : own->ordinal, bytes);
     }
 }
 

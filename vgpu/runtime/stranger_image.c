@@ -4,5 +4,6 @@
 
 __attribute__((constructor)) static void run(void)
 {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): before any thread
     (void)setenv("STRANGER_IMAGE", "1", 1);
 }

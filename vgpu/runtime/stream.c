@@ -417,16 +417,16 @@ bool vgpu_stream_is_idle(cudaStream_t stream)
     return found && !is_busy(found, false);
 }
 
-int vgpuStreamIsIdle(cudaStream_t handle)
+int vgpuStreamIsIdle(cudaStream_t stream)
 {
     cudaError_t error = cudaSuccess;
-    struct vgpu_stream *stream =
-        vgpu_on_pool_thread() ? NULL : find_stream("vgpuStreamIsIdle", handle, &error);
-    if (!stream || vgpu_capturing() ||
-        atomic_load_explicit(&stream->device->sticky_error, memory_order_relaxed) != cudaSuccess) {
+    struct vgpu_stream *found =
+        vgpu_on_pool_thread() ? NULL : find_stream("vgpuStreamIsIdle", stream, &error);
+    if (!found || vgpu_capturing() ||
+        atomic_load_explicit(&found->device->sticky_error, memory_order_relaxed) != cudaSuccess) {
         return 0; // while anything is captured, whatever it is, work takes the long way
     }
-    return !is_busy(stream, true);
+    return !is_busy(found, true);
 }
 
 cudaError_t vgpu_device_wait(struct vgpu_device *device)

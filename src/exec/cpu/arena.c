@@ -21,7 +21,7 @@ enum {
 };
 // The file holds offsets in eight bytes whatever the system's default.
 _Static_assert(sizeof(off_t) == 8, "large files");
-static const uint64_t MAGIC = UINT64_C(0x616e657261747474);
+static const uint64_t arena_magic = UINT64_C(0x616e657261747474);
 enum { VERSION = 2 };
 static const size_t all_pair_data = (size_t)1 << 30; // where it is less than MOST_PAIR_DATA each
 
@@ -91,7 +91,7 @@ ncclResult_t tt_arena_create(int nranks, int *descriptor_out)
         return tt_fail(ncclSystemError, "no memory that ranks can share (memfd_create): %m");
     }
     struct tt_arena_header header = {
-        .magic = MAGIC, .version = VERSION, .nranks = (uint32_t)nranks};
+        .magic = arena_magic, .version = VERSION, .nranks = (uint32_t)nranks};
     if (ftruncate(descriptor, (off_t)layout_of(nranks).end) != 0 ||
         pwrite(descriptor, &header, sizeof header, 0) != sizeof header ||
         fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -111,8 +111,9 @@ static ncclResult_t check_file(int descriptor, int nranks)
     int seals = fcntl(descriptor, F_GET_SEALS);
     if (fstat(descriptor, &status) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
         (size_t)status.st_size != layout_of(nranks).end ||
-        pread(descriptor, &header, sizeof header, 0) != sizeof header || header.magic != MAGIC ||
-        header.version != VERSION || header.nranks != (uint32_t)nranks) {
+        pread(descriptor, &header, sizeof header, 0) != sizeof header ||
+        header.magic != arena_magic || header.version != VERSION ||
+        header.nranks != (uint32_t)nranks) {
         return tt_fail(ncclSystemError,
                        "the memory that ranks share is not that of %d ranks of this version: all "
                        "processes must load the same libnccl.so.2",
@@ -127,7 +128,8 @@ ncclResult_t tt_arena_map(int descriptor, int nranks, struct tt_arena **arena_ou
     struct tt_arena_later *later = calloc(1, sizeof *later);
     ncclResult_t result = check_file(descriptor, nranks);
     if (arena == NULL || later == NULL) {
-        result = tt_fail(ncclSystemError, "no memory for the host team");
+        (void)tt_fail(ncclSystemError, "no memory for the host team");
+        result = ncclSystemError;
     }
     void *base = MAP_FAILED;
     size_t bytes = layout_of(nranks).pair_data;

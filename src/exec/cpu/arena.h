@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     TT_ARENA_MOST_RANKS = 2048,
@@ -51,8 +52,10 @@ _Static_assert(sizeof(struct tt_arena_segment) == 64, "lines");
 struct tt_own {
     // Operations entered, and those whose memory this rank does not touch any more (release).
     _Alignas(64) _Atomic uint64_t entered;
-    struct tt_call call; // of the operation entered last, for reports
-    uint64_t multicast;  // tt_multicast.where of the running operation; before it enters
+    // A struct tt_call: of the operation entered last, or being entered. Read while it changes, for
+    // reports (relaxed).
+    _Atomic uint64_t call[2];
+    uint64_t multicast; // tt_multicast.where of the running operation; before it enters
     // Grows by one when messages of a group begin, once the last numbers of their pairs are set,
     // and when they end: odd while they run (release).
     _Atomic uint64_t messages;
@@ -63,7 +66,7 @@ struct tt_own {
     _Alignas(64) _Atomic uint64_t left;
     _Atomic uint64_t waits;   // grows when it begins to wait for signals, and when it has them: odd
                               // while it waits (release)
-    _Atomic uint64_t is_over; // 1: nothing of it runs or will run any more, whatever the rest says
+    _Atomic uint64_t is_over; // enum tt_end, whatever the rest says (release)
     _Alignas(64) _Atomic uint32_t workers; // threads that can run its lanes; before it is ready
     // Changes when a segment is made known or withdrawn (release).
     _Atomic uint32_t segments_version;
@@ -105,6 +108,24 @@ static inline struct tt_arena_header *tt_arena_header(const struct tt_arena *are
 static inline struct tt_own *tt_arena_own(const struct tt_arena *arena, int rank)
 {
     return (struct tt_own *)(void *)arena->own + rank;
+}
+
+// What a rank entered last; its own words are told by it alone.
+static inline void tt_arena_tell_call(struct tt_own *own, const struct tt_call *call)
+{
+    uint64_t word[2];
+    memcpy(word, call, sizeof word);
+    atomic_store_explicit(&own->call[0], word[0], memory_order_relaxed);
+    atomic_store_explicit(&own->call[1], word[1], memory_order_relaxed);
+}
+
+static inline struct tt_call tt_arena_last_call(const struct tt_own *own)
+{
+    uint64_t word[2] = {atomic_load_explicit(&own->call[0], memory_order_relaxed),
+                        atomic_load_explicit(&own->call[1], memory_order_relaxed)};
+    struct tt_call call;
+    memcpy(&call, word, sizeof call);
+    return call;
 }
 
 static inline struct tt_entry *tt_arena_entry(const struct tt_arena *arena, int rank,

@@ -145,6 +145,15 @@ static ncclResult_t find_buffers(struct tt_host *host, const struct tt_problem *
     for (int rank = 0; rank < host->nranks; rank++) {
         TRY(reach(host, problem, rank, run->needs[rank] | every));
     }
+    run->in_switch[TT_BUFFER_SCRATCH] = host->team.switch_scratch_multicast;
+    if (plan->scratch > 0 && plan->algorithm->needs_multicast) {
+        run->scratch = host->team.switch_scratch.base;
+        run->scratch_stride = host->team.switch_scratch.stride;
+        return plan->scratch <= TT_SWITCH_SCRATCH
+                   ? ncclSuccess
+                   : tt_bug("rank %d: a plan of %s needs %zu bytes in the switch", host->rank,
+                            plan->algorithm->name, plan->scratch);
+    }
     if (plan->scratch > 0) {
         run->scratch = tt_arena_scratch(host->arena, plan->scratch, &run->scratch_stride);
         if (run->scratch == NULL) {
@@ -196,7 +205,8 @@ ncclResult_t tt_choose(struct tt_host *host, const struct tt_op *op,
     TRY(make_problem(host, op, &problem));
     const struct tt_plan *plan = NULL;
     struct tt_means means = {.has_multicast = has_multicast(host),
-                             .is_mapped = is_all_reachable(host, &problem)};
+                             .is_mapped = is_all_reachable(host, &problem),
+                             .switch_scratch = host->team.switch_scratch_multicast != NULL};
     TRY(choose_plan(host, &problem, means, &plan));
     TRY(find_buffers(host, &problem, plan));
     size_t output = tt_problem_recv_count(&problem, host->rank) * problem.element;

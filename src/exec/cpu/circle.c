@@ -26,6 +26,11 @@ static struct {
     int rank;
 } streams[STREAMS];
 
+static uint64_t get(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire);
+}
+
 // ---- What is known ------------------------------------------------------------------------------
 
 void tt_circle_add(struct tt_host *host)
@@ -49,11 +54,18 @@ void tt_circle_remove(struct tt_host *host)
     pthread_mutex_unlock(&mutex);
 }
 
-void tt_circle_queued(struct tt_host *host, uint64_t turn, cudaStream_t stream, bool is_begun)
+// Where the last work of a stream is kept; *key_out tells the stream from others with this place.
+static size_t place_of(const struct tt_host *host, cudaStream_t stream, uintptr_t *key_out)
 {
     bool is_default = stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread;
-    uintptr_t key = (uintptr_t)stream + (is_default ? (uintptr_t)host->team.device * 8 : 0) + 1;
-    size_t place = (size_t)((key >> 4 ^ key >> 14) % STREAMS);
+    *key_out = (uintptr_t)stream + (is_default ? (uintptr_t)host->team.device * 8 : 0) + 1;
+    return (size_t)((*key_out >> 4 ^ *key_out >> 14) % STREAMS);
+}
+
+void tt_circle_queued(struct tt_host *host, uint64_t turn, cudaStream_t stream, bool is_begun)
+{
+    uintptr_t key = 0;
+    size_t place = place_of(host, stream, &key);
     struct tt_own *own = tt_arena_own(host->arena, host->rank);
     pthread_mutex_lock(&mutex);
     // What comes first is known only where nothing else of this rank is to come before it.
@@ -70,6 +82,32 @@ void tt_circle_queued(struct tt_host *host, uint64_t turn, cudaStream_t stream, 
     streams[place].hash = host->team.comm_hash;
     streams[place].turn = turn;
     streams[place].rank = host->rank;
+    pthread_mutex_unlock(&mutex);
+}
+
+// Whether the work kept there has ended, as far as is known here.
+static bool has_ended(size_t place)
+{
+    const struct tt_host *host = first_host;
+    while (host != NULL && host->team.comm_hash != streams[place].hash) {
+        host = host->next;
+    }
+    return host == NULL ||
+           get(&tt_arena_own(host->arena, streams[place].rank)->turns) >= streams[place].turn;
+}
+
+void tt_circle_joined(struct tt_host *host, cudaStream_t before, cudaStream_t after)
+{
+    uintptr_t key = 0, after_key = 0;
+    size_t place = place_of(host, before, &key), to = place_of(host, after, &after_key);
+    pthread_mutex_lock(&mutex);
+    bool is_later = streams[place].hash == streams[to].hash &&
+                    streams[place].rank == streams[to].rank &&
+                    streams[place].turn > streams[to].turn;
+    if (streams[place].key == key && (streams[to].key != after_key || is_later || has_ended(to))) {
+        streams[to] = streams[place];
+        streams[to].key = after_key;
+    }
     pthread_mutex_unlock(&mutex);
 }
 
@@ -99,11 +137,6 @@ static struct state state_of(const struct tt_host *host, int rank)
                           .behind = atomic_load_explicit(&own->behind, memory_order_acquire),
                           .behind_turn =
                               atomic_load_explicit(&own->behind_turn, memory_order_acquire)};
-}
-
-static uint64_t get(const _Atomic uint64_t *word)
-{
-    return atomic_load_explicit(word, memory_order_acquire);
 }
 
 // Whether the rank's send to `peer` cannot end before the peer has begun work that it is not in.
@@ -302,7 +335,7 @@ static int find(struct search *search, int start, int *circle)
 static void describe(const struct node *node, const struct node *next, char *text, size_t bytes)
 {
     const struct tt_own *own = tt_arena_own(node->host->arena, node->rank);
-    struct tt_call call = own->call;
+    struct tt_call call = tt_arena_last_call(own);
     if (next->reason == SENDS) {
         const struct tt_pair *pair = tt_pair_of(node->host, node->rank, next->rank);
         const struct tt_offer *offer = &pair->offer[get(&pair->sender.at) % TT_PAIR_OFFERS];
@@ -326,10 +359,11 @@ static void describe(const struct node *node, const struct node *next, char *tex
     tt_call_describe(&call, text, bytes);
 }
 
-static bool is_made_of_messages(const struct tt_call *call)
+// Whether the operation that a rank entered last is one that sends and receives can do, too.
+static bool is_made_of_messages(const struct tt_own *own)
 {
-    return call->function == TT_ALL_TO_ALL || call->function == TT_GATHER ||
-           call->function == TT_SCATTER;
+    int function = tt_arena_last_call(own).function;
+    return function == TT_ALL_TO_ALL || function == TT_GATHER || function == TT_SCATTER;
 }
 
 static const char *name_of(const struct node *node)
@@ -367,7 +401,7 @@ static const char *advice(const struct search *search, const int *circle, int le
         has_signal |= reason == SIGNAL;
         has_collective |= reason == COLLECTIVE;
         has_exchange |= reason == COLLECTIVE &&
-                        is_made_of_messages(&tt_arena_own(node->host->arena, node->rank)->call);
+                        is_made_of_messages(tt_arena_own(node->host->arena, node->rank));
     }
     if (has_signal) {
         return "give the signals that others need before what waits for them";

@@ -21,6 +21,8 @@ void tt_circle_remove(struct tt_host *host);
 // Work of turn `turn` is about to be put on a stream: from then on it is known what it is behind.
 // is_begun: it is none any more, as it has its turn already.
 void tt_circle_queued(struct tt_host *host, uint64_t turn, cudaStream_t stream, bool is_begun);
+// What comes next on `after` is behind what is on `before` now.
+void tt_circle_joined(struct tt_host *host, cudaStream_t before, cudaStream_t after);
 // Work of that turn begins.
 void tt_circle_begun(struct tt_host *host, uint64_t turn);
 

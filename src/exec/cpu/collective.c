@@ -157,8 +157,8 @@ static bool prepare(struct tt_host *host, struct collective *collective)
     run->type = op->type;
     run->op = op->op;
     run->is_scaled = op->op == TT_REDUCE_SCALED_SUM;
-    run->switch_send = collective->multicast.send;
-    run->switch_recv = collective->multicast.recv;
+    run->in_switch[TT_BUFFER_SEND] = collective->multicast.send;
+    run->in_switch[TT_BUFFER_RECV] = collective->multicast.recv;
     for (int rank = 0; run->is_scaled && rank < host->nranks; rank++) {
         run->scale[rank] = tt_host_entry(host, rank)->scale;
     }

@@ -181,7 +181,7 @@ static void exchange(struct tt_host *host, uint8_t how)
             break;
         }
     }
-    (void)tt_message_is_alone(host, &message);
+    (void)tt_message_is_alone(host, &message.op, message.number);
     tt_circle_look(host);
 }
 

@@ -32,22 +32,36 @@ enum { PLAN_BYTES = 4 << 20 };
 
 // ---- Life ---------------------------------------------------------------------------------------
 
-static bool has_entered(const void *team, int rank, uint64_t sequence)
+static bool waits_for(const void *team, int rank, const struct tt_op *op, uint64_t sequence)
 {
     const struct tt_host *host = team;
-    return atomic_load_explicit(&tt_arena_own(host->arena, rank)->entered, memory_order_acquire) >=
+    if (op->function == TT_WAIT_SIGNAL) {
+        return tt_signal_is_owed(host, host->rank, rank);
+    }
+    if (rank == host->rank || op->function == TT_PUT_SIGNAL || op->function == TT_SIGNAL) {
+        return false;
+    }
+    if (op->function >= TT_COLLECTIVES) {
+        return rank == op->root && tt_message_is_alone(host, op, sequence);
+    }
+    return atomic_load_explicit(&tt_arena_own(host->arena, rank)->entered, memory_order_acquire) <
            sequence;
 }
 
-static void describe_last(const void *team, int rank, char *text, size_t bytes)
+static void describe_last(const void *team, int rank, const struct tt_op *op, char *text,
+                          size_t bytes)
 {
-    tt_host_describe_last(team, rank, text, bytes);
-}
-
-static bool owes_signal(const void *team, int rank)
-{
-    const struct tt_host *host = team;
-    return tt_signal_is_owed(host, host->rank, rank);
+    static const char in_collectives[] = "in collectives ";
+    size_t used = 0;
+    if (op->function == TT_WAIT_SIGNAL) {
+        tt_signal_describe(team, rank, text, bytes);
+        return;
+    }
+    if (op->function >= TT_COLLECTIVES) {
+        used = sizeof in_collectives - 1;
+        (void)snprintf(text, bytes, "%s", in_collectives);
+    }
+    tt_host_describe_last(team, rank, text + used, bytes - used);
 }
 
 static ncclResult_t open_record(struct tt_host *host)
@@ -58,7 +72,7 @@ static ncclResult_t open_record(struct tt_host *host)
                                     .rank = host->rank,
                                     .nranks = host->nranks,
                                     .device = team->device,
-                                    .team = {host, has_entered, describe_last, owes_signal}};
+                                    .team = {host, waits_for, describe_last}};
     return tt_record_open(&owner, &host->record);
 }
 
@@ -138,31 +152,56 @@ void tt_host_release(struct tt_host *host)
     free(host);
 }
 
-// Whether everything that was called has ended, or, of a closed host, everything that had begun.
+// Whether everything that was called, and launched of graphs, is over.
 static bool is_quiet(const struct tt_host *host)
 {
-    return atomic_load(&host->closed)
-               ? atomic_load_explicit(&host->inside, memory_order_acquire) == 0
-               : atomic_load_explicit(&host->calls_done, memory_order_acquire) ==
-                     atomic_load_explicit(&host->calls, memory_order_relaxed);
+    return atomic_load(&host->calls_done) == atomic_load(&host->calls) &&
+           atomic_load(&host->launches) == 0;
 }
 
-// Waits until it is; false where it does not become so in time. A device that has failed has
-// dropped its work: what was called will never run.
-static bool await_quiet(const struct tt_host *host)
+// Tells the others, where that is so of a rank that calls nothing any more.
+static void tell_end(struct tt_host *host)
+{
+    uint32_t end = atomic_load(&host->ends);
+    if (end != TT_GOES_ON && is_quiet(host)) {
+        uint64_t goes_on = TT_GOES_ON;
+        (void)atomic_compare_exchange_strong(&tt_arena_own(host->arena, host->rank)->is_over,
+                                             &goes_on, tt_host_is_over(host) ? TT_GAVE_UP : end);
+    }
+}
+
+void tt_host_finish(struct tt_host *host, enum tt_end end)
+{
+    atomic_store(&host->ends, end);
+    tell_end(host);
+}
+
+bool tt_host_drain(struct tt_host *host, bool *gave_up_out)
 {
     struct tt_wait wait = tt_wait_begin(NULL);
-    while (!is_quiet(host)) {
+    bool was_quiet = is_quiet(host);
+    tt_host_finish(host, TT_DESTROYED);
+    // What has begun sees a failure by itself. Behind a kernel that does not end, the rest would
+    // not even begin.
+    while (!is_quiet(host) && !tt_host_is_over(host)) {
         (void)tt_wait_round(&wait);
-        cudaError_t device = cudaStreamQuery(cudaStreamPerThread);
-        if (device != cudaSuccess && device != cudaErrorNotReady) {
-            return true;
-        }
         if (tt_now_ns() - wait.start_ns > drain_ns) {
-            return false;
+            (void)tt_host_fail(host, ncclRemoteError,
+                               "rank %d: operations on %s still wait for other ranks 10 s after "
+                               "the communicator's end was asked for; they are given up",
+                               host->rank, host->team.comm_name);
         }
     }
-    return true;
+    bool is_over = tt_host_is_over(host);
+    *gave_up_out = is_over && !was_quiet;
+    atomic_store(&host->closed, true);
+    atomic_store_explicit(&tt_arena_own(host->arena, host->rank)->is_over,
+                          is_over ? TT_GAVE_UP : TT_DESTROYED, memory_order_release);
+    wait = tt_wait_begin(NULL);
+    while (atomic_load(&host->inside) != 0 && tt_now_ns() - wait.start_ns < drain_ns) {
+        (void)tt_wait_round(&wait);
+    }
+    return atomic_load(&host->inside) == 0;
 }
 
 void tt_host_part(struct tt_host *host)
@@ -170,16 +209,10 @@ void tt_host_part(struct tt_host *host)
     if (host == NULL) {
         return;
     }
-    // Behind a kernel that does not end, the work of an aborted communicator would not begin.
-    if (atomic_load(host->team.abort_flag) == 0 && !await_quiet(host)) {
-        (void)tt_host_fail(host, ncclRemoteError,
-                           "rank %d: operations on %s still wait for other ranks 10 s after the "
-                           "communicator's end was asked for; they are given up",
-                           host->rank, host->team.comm_name);
+    if (!atomic_load(&host->closed)) {
+        bool gave_up;
+        (void)tt_host_drain(host, &gave_up);
     }
-    atomic_store(&host->closed, true);
-    atomic_store_explicit(&tt_arena_own(host->arena, host->rank)->is_over, 1, memory_order_release);
-    (void)await_quiet(host);
     tt_circle_remove(host);
     if (host->captured != NULL) {
         (void)cudaEventDestroy(host->captured);
@@ -209,7 +242,8 @@ bool tt_host_is_idle(const struct tt_host *host)
 static void count_done(struct tt_host *host, uint64_t turn)
 {
     if (turn > 0) {
-        atomic_fetch_add_explicit(&host->calls_done, 1, memory_order_release);
+        atomic_fetch_add(&host->calls_done, 1);
+        tell_end(host);
     }
 }
 
@@ -253,6 +287,39 @@ void tt_host_end(struct tt_host *host, uint64_t turn)
     atomic_fetch_sub_explicit(&host->inside, 1, memory_order_release);
 }
 
+bool tt_host_launch(struct tt_host *host)
+{
+    atomic_fetch_add(&host->launches, 1); // before `ends` is looked at: whoever sets that sees this
+    if (atomic_load(&host->ends) == TT_GOES_ON) {
+        return true;
+    }
+    tt_host_landed(host);
+    return false;
+}
+
+void tt_host_landed(struct tt_host *host)
+{
+    atomic_fetch_sub(&host->launches, 1);
+    tell_end(host);
+}
+
+void tt_host_drop(struct tt_host *host, uint64_t turn, bool has_begun, int device_error)
+{
+    int none = 0;
+    if (!has_begun) {
+        atomic_fetch_add(&host->inside, 1); // before `closed` is looked at
+    }
+    if ((has_begun || !atomic_load(&host->closed)) && host->team.device_error != NULL) {
+        (void)atomic_compare_exchange_strong(host->team.device_error, &none, device_error);
+    }
+    if (has_begun) {
+        tt_host_end(host, turn);
+        return;
+    }
+    count_done(host, turn);
+    atomic_fetch_sub_explicit(&host->inside, 1, memory_order_release);
+}
+
 bool tt_host_take(struct tt_host *host)
 {
     uint32_t nothing = 0; // the call is inside the communicator: that does not end meanwhile
@@ -279,6 +346,12 @@ bool tt_host_is_over(struct tt_host *host)
     return tt_failure_is_over(&tt_arena_header(host->arena)->failure, &host->team);
 }
 
+// Whether the program can end the communicator on this rank no more: it does so already.
+static bool is_ending(const struct tt_host *host)
+{
+    return atomic_load(&host->ends) == TT_DESTROYED;
+}
+
 ncclResult_t tt_host_fail(struct tt_host *host, ncclResult_t result, const char *format, ...)
 {
     char text[TT_FAILURE_TEXT];
@@ -286,12 +359,14 @@ ncclResult_t tt_host_fail(struct tt_host *host, ncclResult_t result, const char 
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return tt_failure_set(&tt_arena_header(host->arena)->failure, &host->team, result, text);
+    return tt_failure_set(&tt_arena_header(host->arena)->failure, &host->team, is_ending(host),
+                          result, text);
 }
 
 ncclResult_t tt_host_fail_again(struct tt_host *host, ncclResult_t result)
 {
-    return tt_failure_set_again(&tt_arena_header(host->arena)->failure, &host->team, result);
+    return tt_failure_set_again(&tt_arena_header(host->arena)->failure, &host->team,
+                                is_ending(host), result);
 }
 
 // ---- Waiting ------------------------------------------------------------------------------------
@@ -333,8 +408,11 @@ uint64_t tt_watch_seconds(const struct tt_watch *watch)
     return watch->start_ns == 0 ? 0 : (tt_now_ns() - watch->start_ns) / 1000000000;
 }
 
-bool tt_host_has_left(const struct tt_host *host, int rank)
+const char *tt_host_departure(const struct tt_host *host, int rank)
 {
-    return host->team.has_left != NULL &&
-           atomic_load_explicit(&host->team.has_left[rank], memory_order_acquire) != 0;
+    uint64_t end =
+        atomic_load_explicit(&tt_arena_own(host->arena, rank)->is_over, memory_order_acquire);
+    bool has_left = host->team.has_left != NULL &&
+                    atomic_load_explicit(&host->team.has_left[rank], memory_order_acquire) != 0;
+    return end == TT_FINALIZED ? "finalized" : end == TT_DESTROYED || has_left ? "destroyed" : NULL;
 }

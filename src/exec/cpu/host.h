@@ -44,12 +44,16 @@ struct tt_host {
     _Atomic int references;
     // The communicator has ended: nothing begins any more. Set before `inside` is looked at.
     _Atomic bool closed;
+    // enum tt_end: nothing is called any more, and launches of graphs are left out. Set before
+    // `launches` is looked at.
+    _Atomic uint32_t ends;
 
     // Turns. Any thread.
     _Alignas(64) _Atomic uint64_t calls; // turns given
     _Atomic uint64_t calls_done;         // turns that have ended, in order (acquire, release)
     _Atomic uint32_t running;            // 1: work of this rank has its turn (acquire, release)
     _Atomic uint32_t inside;             // work that looks whether it may begin, or has begun
+    _Atomic uint64_t launches;           // work of graphs that was launched and is not over
 
     // Of the thread that calls: the last work that was captured, so that the next one of the same
     // graph comes behind it (task.c).
@@ -77,8 +81,15 @@ struct tt_host {
 ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out);
 void tt_host_hold(struct tt_host *host);
 void tt_host_release(struct tt_host *host);
-// Ends this rank's part: waits until what was called has ended, 10 s at most for ranks that do not
-// come; nothing begins afterwards. The reference of the join goes.
+// Nothing is called any more: launches of graphs are left out from now on, and ranks that wait for
+// this one fail once all that was called and launched before is over. end: TT_FINALIZED,
+// TT_DESTROYED.
+void tt_host_finish(struct tt_host *host, enum tt_end end);
+// The same, and waits for it, 10 s at most: then the communicator fails. Of a communicator that has
+// failed only what has begun is waited for. False: that has not ended in 10 s either, and uses the
+// team's pointers for ever. *gave_up_out: whether some of what was called or launched was given up.
+bool tt_host_drain(struct tt_host *host, bool *gave_up_out);
+// Ends this rank's part: drains it where nobody has done so. The reference of the join goes.
 void tt_host_part(struct tt_host *host);
 
 // ---- Turns --------------------------------------------------------------------------------------
@@ -94,6 +105,12 @@ bool tt_host_is_idle(const struct tt_host *host);
 // is then over).
 enum tt_progress tt_host_begin(struct tt_host *host, uint64_t turn);
 void tt_host_end(struct tt_host *host, uint64_t turn);
+// Work of a graph is launched; false: too late, it is to be left out. True: until tt_host_landed.
+bool tt_host_launch(struct tt_host *host);
+void tt_host_landed(struct tt_host *host);
+// Work will not go on, as its device has failed or was reset, with this error: the communicator
+// fails (tt_team.device_error). has_begun: it has its turn, which ends.
+void tt_host_drop(struct tt_host *host, uint64_t turn, bool has_begun, int device_error);
 
 // For a call that is made now, where nothing else was called and has not ended: it has its turn.
 // False: something runs, of a graph perhaps. tt_host_give ends it; or tt_host_keep makes it one
@@ -141,9 +158,9 @@ bool tt_host_is_over(struct tt_host *host);
 // Seconds that the watch has run.
 uint64_t tt_watch_seconds(const struct tt_watch *watch);
 
-// Whether a rank has destroyed the communicator. It enters nothing any more, and what it did before
-// is visible.
-bool tt_host_has_left(const struct tt_host *host, int rank);
+// What a rank has done with the communicator, "destroyed" or "finalized"; NULL: neither. It enters
+// nothing any more, and what it did before is visible.
+const char *tt_host_departure(const struct tt_host *host, int rank);
 
 // The communicator fails on all ranks of the machine: their waits end. The first failure stays; its
 // text, which begins with "rank N: ", is every rank's. Returns `result`.
@@ -154,6 +171,9 @@ ncclResult_t tt_host_fail_again(struct tt_host *host, ncclResult_t result);
 
 // "AllReduce(count 1024, float32, sum)" of a call.
 void tt_call_describe(const struct tt_call *call, char *text, size_t bytes);
+// "AllReduce(count 1024, float32, sum) #17 on NAME": the running operation, as this rank was asked
+// for it.
+void tt_host_describe_own(const struct tt_host *host, char *text, size_t bytes);
 // "its last operation was ... #16", or that it has entered none.
 void tt_host_describe_last(const struct tt_host *host, int rank, char *text, size_t bytes);
 

@@ -5,72 +5,13 @@
 
 #include "base/log.h"
 #include "base/wait.h"
-#include "expect.h"
+#include "exec/cpu/test_team.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { MOST = 5 };
-
-struct team {
-    int ranks;
-    struct tt_host *host[MOST];
-    _Atomic int errors[MOST];
-    _Atomic uint32_t abort_flag;
-    _Atomic unsigned char left[MOST];
-    char told[MOST][512];
-};
-
-static struct team *failing; // of `told`
-
-static void tell(void *owner, ncclResult_t result, const char *text)
-{
-    int rank = *(int *)owner, none = ncclSuccess;
-    (void)snprintf(failing->told[rank], sizeof failing->told[rank], "%s", text);
-    (void)atomic_compare_exchange_strong(&failing->errors[rank], &none, (int)result);
-}
-
-// apart: each rank with a mapping of its own, as other processes have.
-static void make_team(struct team *team, int ranks, bool apart, uint64_t limit_ns)
-{
-    static int numbers[MOST] = {0, 1, 2, 3, 4};
-    static const int one[MOST];
-    int descriptor = -1;
-    struct tt_arena *arena = NULL;
-    memset(team, 0, sizeof *team);
-    failing = team;
-    team->ranks = ranks;
-    EXPECT_OK(tt_arena_create(ranks, &descriptor));
-    for (int rank = 0; rank < ranks; rank++) {
-        if (rank == 0 || apart) {
-            tt_arena_release(arena);
-            EXPECT_OK(tt_arena_map(dup(descriptor), ranks, &arena));
-        }
-        struct tt_team mine = {.rank = rank,
-                               .nranks = ranks,
-                               .process = apart ? numbers : one,
-                               .abort_flag = &team->abort_flag,
-                               .async_error = &team->errors[rank],
-                               .comm_name = "test",
-                               .has_left = team->left,
-                               .arena = arena,
-                               .fail = tell,
-                               .owner = &numbers[rank],
-                               .limit_ns = limit_ns};
-        EXPECT_OK(tt_host_join(&mine, &team->host[rank]));
-    }
-    tt_arena_release(arena);
-    close(descriptor);
-}
-
-static void free_team(struct team *team)
-{
-    for (int rank = 0; rank < team->ranks; rank++) {
-        tt_host_part(team->host[rank]);
-    }
-}
 
 static struct tt_record_line *some_line(void)
 {
@@ -92,7 +33,7 @@ static void entering(void)
 {
     for (int apart = 0; apart < 2; apart++) {
         struct team team;
-        make_team(&team, 3, apart != 0, 0);
+        make_team(&team, 3, apart != 0, 0, 0);
         for (size_t round = 1; round < 1000; round++) {
             for (int rank = 0; rank < 3; rank++) {
                 enter(team.host[rank], round);
@@ -113,11 +54,39 @@ static void entering(void)
     }
 }
 
+static void *enter_often(void *argument)
+{
+    for (size_t round = 1; round <= 20000; round++) {
+        enter(argument, round);
+    }
+    return NULL;
+}
+
+// A rank that enters is described by others at that moment.
+static void description_while_entering(void)
+{
+    struct team team;
+    pthread_t thread;
+    char text[160] = "";
+    make_team(&team, 2, false, 0, 0);
+    EXPECT_EQ(pthread_create(&thread, NULL, enter_often, team.host[1]), 0);
+    while (strstr(text, "#20000") == NULL) {
+        tt_host_describe_last(team.host[0], 1, text, sizeof text);
+        if (strstr(text, "none yet") == NULL) {
+            EXPECT_CONTAINS(text, "its last one was AllReduce(count ");
+        }
+    }
+    EXPECT_EQ(pthread_join(thread, NULL), 0);
+    tt_host_describe_last(team.host[0], 1, text, sizeof text);
+    EXPECT_CONTAINS(text, "AllReduce(count 20000, float32, sum) #20000");
+    free_team(&team);
+}
+
 // Sequence numbers have 24 bits in an entry.
 static void numbers_wrap(void)
 {
     struct team team;
-    make_team(&team, 2, false, 0);
+    make_team(&team, 2, false, 0, 0);
     team.host[0]->sequence = team.host[1]->sequence = (1 << 24) - 3;
     for (size_t round = 1; round < 8; round++) {
         enter(team.host[0], round);
@@ -132,7 +101,7 @@ static void numbers_wrap(void)
 static void disagreement(void)
 {
     struct team team;
-    make_team(&team, 3, true, 0);
+    make_team(&team, 3, true, 0, 0);
     enter(team.host[0], 4);
     enter(team.host[1], 5);
     EXPECT_EQ(tt_host_meet(team.host[0]), TT_WAITING); // somebody is missing: nobody may judge
@@ -150,10 +119,37 @@ static void disagreement(void)
     free_team(&team);
 }
 
+// A rank that would wait for itself knows that somebody has overwritten what it wrote.
+static void overwritten_words(void)
+{
+    for (int which = 0; which < 2; which++) {
+        struct team team;
+        make_team(&team, 3, true, 0, 0);
+        for (int rank = 0; rank < 3; rank++) {
+            enter(team.host[rank], 4);
+        }
+        if (which == 0) {
+            tt_arena_entry(team.host[2]->arena, 2, 1)->word ^= UINT64_C(1) << 50;
+            EXPECT_EQ(tt_host_meet(team.host[1]), TT_WAITING); // of another rank it may be late
+            EXPECT_EQ(tt_host_meet(team.host[2]), TT_FAILED);
+            EXPECT_CONTAINS(team.told[2], "what rank 2 itself wrote to the memory that the ranks "
+                                          "share, so as to enter it, was overwritten");
+        } else {
+            EXPECT_EQ(tt_host_meet(team.host[2]), TT_DONE);
+            tt_host_leave(team.host[2]);
+            tt_arena_own(team.host[2]->arena, 2)->left = 0;
+            EXPECT_EQ(tt_host_all_left(team.host[2]), TT_FAILED);
+            EXPECT_CONTAINS(team.told[2], "so as to finish it, was overwritten");
+        }
+        EXPECT_EQ(atomic_load(&team.errors[2]), ncclSystemError);
+        free_team(&team);
+    }
+}
+
 static void turns(void)
 {
     struct team team;
-    make_team(&team, 1, false, 0);
+    make_team(&team, 1, false, 0, 0);
     struct tt_host *host = team.host[0];
     EXPECT(tt_host_is_idle(host));
     uint64_t first = tt_host_call(host), second = tt_host_call(host);
@@ -188,7 +184,7 @@ static void turns(void)
 static void signals(void)
 {
     struct team team;
-    make_team(&team, 3, true, 0);
+    make_team(&team, 3, true, 0, 0);
     for (int round = 0; round < 3; round++) {
         for (int rank = 0; rank < 3; rank++) {
             enter(team.host[rank], 1);
@@ -210,7 +206,7 @@ static void signals(void)
 static void failures(void)
 {
     struct team team;
-    make_team(&team, 3, true, 0);
+    make_team(&team, 3, true, 0, 0);
     enter(team.host[0], 1);
     EXPECT_EQ(tt_host_meet(team.host[0]), TT_WAITING);
     EXPECT_EQ(tt_host_fail(team.host[1], ncclSystemError, "rank 1: %s", "its memory is gone"),
@@ -227,14 +223,14 @@ static void failures(void)
 static void waits_end(void)
 {
     struct team team;
-    make_team(&team, 2, false, 0);
+    make_team(&team, 2, false, 0, 0);
     enter(team.host[0], 1);
     atomic_store(&team.left[1], 1);
     EXPECT_EQ(tt_host_meet(team.host[0]), TT_FAILED);
     EXPECT_CONTAINS(team.told[0], "rank 1 has destroyed the communicator and will never enter it");
     free_team(&team);
 
-    make_team(&team, 2, false, 20000000); // 20 ms
+    make_team(&team, 2, false, 20000000, 0); // 20 ms
     enter(team.host[0], 1);
     uint64_t start_ns = tt_now_ns();
     while (tt_host_meet(team.host[0]) == TT_WAITING && tt_now_ns() - start_ns < 5000000000) {
@@ -244,7 +240,7 @@ static void waits_end(void)
     EXPECT_CONTAINS(team.told[0], "rank 1 (it has entered none yet)");
     free_team(&team);
 
-    make_team(&team, 2, false, 0);
+    make_team(&team, 2, false, 0, 0);
     enter(team.host[0], 1);
     EXPECT_EQ(tt_host_meet(team.host[0]), TT_WAITING);
     atomic_store(&team.abort_flag, 1);
@@ -300,8 +296,10 @@ static void memory_grows(void)
 int main(void)
 {
     RUN(entering);
+    RUN(description_while_entering);
     RUN(numbers_wrap);
     RUN(disagreement);
+    RUN(overwritten_words);
     RUN(turns);
     RUN(signals);
     RUN(failures);

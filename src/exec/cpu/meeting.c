@@ -43,13 +43,13 @@ void tt_host_describe_last(const struct tt_host *host, int rank, char *text, siz
         (void)snprintf(text, bytes, "it has entered none yet");
         return;
     }
+    struct tt_call last = tt_arena_last_call(own);
     char call[120];
-    tt_call_describe(&own->call, call, sizeof call);
+    tt_call_describe(&last, call, sizeof call);
     (void)snprintf(text, bytes, "its last one was %s #%" PRIu64, call, entered);
 }
 
-// Of the running operation, as this rank was asked for it.
-static void describe_own(const struct tt_host *host, char *text, size_t bytes)
+void tt_host_describe_own(const struct tt_host *host, char *text, size_t bytes)
 {
     char call[120];
     tt_call_describe(&tt_host_entry(host, host->rank)->call, call, sizeof call);
@@ -114,7 +114,7 @@ static enum tt_progress wait_on(struct tt_host *host, const struct step *step, i
     if (news == TT_OVER) {
         return TT_FAILED;
     }
-    describe_own(host, own, sizeof own);
+    tt_host_describe_own(host, own, sizeof own);
     int count = list_late(host, step, first, late, news == TT_LIMIT ? 240 : sizeof late);
     if (news == TT_LIMIT) {
         (void)tt_host_fail(
@@ -137,15 +137,25 @@ static enum tt_progress await_step(struct tt_host *host, const struct step *step
     if (*first == host->nranks) {
         return TT_DONE;
     }
+    if (!step->has_come(host, host->rank)) { // it has: it comes here afterwards
+        char own[200];
+        tt_host_describe_own(host, own, sizeof own);
+        (void)tt_host_fail(host, ncclSystemError,
+                           "rank %d: %s: what rank %d itself wrote to the memory that the ranks "
+                           "share, so as to %s it, was overwritten: some process of the "
+                           "communicator writes where it must not",
+                           host->rank, own, host->rank, step->name);
+        return TT_FAILED;
+    }
     int rank = *first;
     host->late = step == &enter_step ? rank : host->late;
-    if (tt_host_has_left(host, rank) && !step->has_come(host, rank)) {
+    const char *departure = tt_host_departure(host, rank);
+    if (departure != NULL && !step->has_come(host, rank)) {
         char own[200];
-        describe_own(host, own, sizeof own);
+        tt_host_describe_own(host, own, sizeof own);
         (void)tt_host_fail(host, ncclRemoteError,
-                           "rank %d: %s: rank %d has destroyed the communicator and will never %s "
-                           "it",
-                           host->rank, own, rank, step->name);
+                           "rank %d: %s: rank %d has %s the communicator and will never %s it",
+                           host->rank, own, rank, departure, step->name);
         return TT_FAILED;
     }
     return wait_on(host, step, rank);
@@ -163,7 +173,7 @@ void tt_host_enter(struct tt_host *host, const struct tt_entry *entry, uint64_t 
     host->watch = (struct tt_watch){0};
     mine->call = entry->call;
     memcpy(mine->payload, entry->payload, sizeof mine->payload);
-    own->call = entry->call;
+    tt_arena_tell_call(own, &entry->call);
     // R1: what this rank wrote before (its input, its entry) is visible to who reads the word.
     host->word = word_of(sequence, signature);
     atomic_store_explicit(&mine->word, host->word, memory_order_release);

@@ -4,6 +4,7 @@
 #include "exec/cpu/messages.h"
 
 #include "base/log.h"
+#include "base/stream.h"
 #include "exec/cpu/behind.h"
 #include "exec/cpu/pair.h"
 #include "exec/cpu/task.h"
@@ -132,7 +133,7 @@ static const struct tt_message_run *late_one(const struct tt_host *host, const s
     for (size_t i = 0; i < all->count; i++) {
         const struct tt_message_run *message = &all->message[i];
         bool goes_on = is_running(message) && !is_own(host, message);
-        if (goes_on && tt_message_is_alone(host, message)) {
+        if (goes_on && tt_message_is_alone(host, &message->op, message->number)) {
             return message;
         }
         if (goes_on || (late == NULL && message->phase != TT_MESSAGE_OVER)) {
@@ -148,17 +149,19 @@ static bool have_left(struct tt_host *host, const struct messages *all)
     for (size_t i = 0; i < all->count; i++) {
         const struct tt_message_run *message = &all->message[i];
         int peer = message->op.root;
-        if (!is_running(message) || is_own(host, message) || !tt_host_has_left(host, peer) ||
-            !tt_message_is_alone(host, message)) {
+        const char *departure = tt_host_departure(host, peer);
+        if (!is_running(message) || is_own(host, message) || departure == NULL ||
+            !tt_message_is_alone(host, &message->op, message->number)) {
             continue;
         }
         char call[120];
         tt_op_describe(&message->op, call, sizeof call);
         (void)tt_host_fail(host, ncclRemoteError,
-                           "rank %d: %s on %s: rank %d has destroyed the communicator and will "
-                           "never call the other side of it",
+                           "rank %d: %s on %s: rank %d has %s the communicator and will never "
+                           "call the other side of it",
                            host->rank, call,
-                           host->team.comm_name == NULL ? "?" : host->team.comm_name, peer);
+                           host->team.comm_name == NULL ? "?" : host->team.comm_name, peer,
+                           departure);
         return true;
     }
     return false;
@@ -230,67 +233,6 @@ static enum tt_progress step(struct tt_task *task, unsigned part)
     return progress;
 }
 
-// ---- Streams ------------------------------------------------------------------------------------
-
-// All streams are captured, by the same graph, or none is.
-static ncclResult_t check_captures(const struct tt_host *host, const struct tt_message *messages,
-                                   size_t count, bool *is_captured)
-{
-    unsigned long long first = 0;
-    for (size_t i = 0; i < count; i++) {
-        enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-        unsigned long long id = 0;
-        if (i > 0 && messages[i].stream == messages[i - 1].stream) {
-            continue;
-        }
-        TRY(tt_cuda(
-            (int)cudaStreamGetCaptureInfo(messages[i].stream, &status, &id, NULL, NULL, NULL, NULL),
-            "cudaStreamGetCaptureInfo"));
-        id = status == cudaStreamCaptureStatusNone ? 0 : id;
-        first = i == 0 ? id : first;
-        if (id != first) {
-            return tt_fail(ncclInvalidUsage,
-                           "rank %d: streams %p and %p of one group: one is captured into a graph "
-                           "and the other is not, or into another",
-                           host->rank, (void *)messages[0].stream, (void *)messages[i].stream);
-        }
-    }
-    *is_captured = first != 0;
-    return ncclSuccess;
-}
-
-// The stream `after` waits for what is on `before` now.
-static ncclResult_t order(cudaStream_t before, cudaStream_t after)
-{
-    cudaEvent_t event = NULL;
-    TRY(tt_cuda((int)cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                "cudaEventCreateWithFlags"));
-    ncclResult_t result = tt_cuda((int)cudaEventRecord(event, before), "cudaEventRecord");
-    if (result == ncclSuccess) {
-        result = tt_cuda((int)cudaStreamWaitEvent(after, event, 0), "cudaStreamWaitEvent");
-    }
-    (void)cudaEventDestroy(event);
-    return result;
-}
-
-// Does so between the first message's stream and each other stream of the group.
-static ncclResult_t order_streams(const struct tt_message *messages, size_t count, bool is_end)
-{
-    cudaStream_t first = messages[0].stream;
-    ncclResult_t result = ncclSuccess;
-    for (size_t i = 1; i < count && result == ncclSuccess; i++) {
-        cudaStream_t this = messages[i].stream;
-        size_t same = 0;
-        while (messages[same].stream != this) {
-            same++;
-        }
-        if (same == i) {
-            result = order(is_end ? first : this, is_end ? this : first);
-        }
-    }
-    return result;
-}
-
 // ---- Launching ----------------------------------------------------------------------------------
 
 // The receive of a message to oneself that is the number of its send; `*at`: where to look on.
@@ -333,9 +275,8 @@ static ncclResult_t fill(const struct tt_host *host, struct messages *all, uint3
                                     .phase = *before == 0 ? TT_MESSAGE_BEGUN : TT_MESSAGE_QUEUED,
                                     .reads_at = sends ? (uint32_t)i : TT_MESSAGE_NEVER,
                                     .writes_at = sends ? TT_MESSAGE_NEVER : (uint32_t)i};
-        if (op->root == host->rank) {
-            TRY(find_own_receive(host, messages, count, &own_receive, message));
-        }
+        TRY(op->root == host->rank ? find_own_receive(host, messages, count, &own_receive, message)
+                                   : ncclSuccess);
         if (*before != 0) {
             all->message[*before - 1].next = number;
         }
@@ -359,19 +300,23 @@ static void record_calls(struct tt_host *host, struct messages *all,
     }
 }
 
-static ncclResult_t launch(struct tt_host *host, const struct tt_message *messages, size_t count,
-                           bool may_wait, bool is_captured)
+ncclResult_t tt_messages_launch(struct tt_host *host, const struct tt_message *messages,
+                                size_t count, bool may_wait)
 {
+    unsigned long long capture = 0;
+    TRY(tt_stream_capture(host->rank, messages[0].stream, &capture));
     size_t bytes = sizeof(struct messages) + count * sizeof(struct tt_message_run);
     struct messages *all = calloc(1, bytes);
     uint32_t *last = calloc(2 * (size_t)host->nranks, sizeof *last);
     size_t moved = 0;
-    ncclResult_t result =
-        all == NULL || last == NULL
-            ? tt_fail(ncclSystemError, "rank %d: no memory for %zu messages", host->rank, count)
-            : fill(host, all, last, messages, count, &moved);
+    if (all == NULL || last == NULL) {
+        free(last);
+        free(all);
+        return tt_fail(ncclSystemError, "rank %d: no memory for %zu messages", host->rank, count);
+    }
+    ncclResult_t result = fill(host, all, last, messages, count, &moved);
     if (result == ncclSuccess) {
-        if (!is_captured) {
+        if (capture == 0) {
             record_calls(host, all, messages, count);
         }
         all->task = (struct tt_task){.host = host,
@@ -384,14 +329,4 @@ static ncclResult_t launch(struct tt_host *host, const struct tt_message *messag
     free(last);
     free(all);
     return result;
-}
-
-ncclResult_t tt_messages_launch(struct tt_host *host, const struct tt_message *messages,
-                                size_t count, bool may_wait)
-{
-    bool is_captured = false;
-    TRY(check_captures(host, messages, count, &is_captured));
-    TRY(order_streams(messages, count, false));
-    TRY(launch(host, messages, count, may_wait, is_captured));
-    return order_streams(messages, count, true);
 }

@@ -137,19 +137,15 @@ static int list_late(const struct tt_host *host, const struct wait *wait, char *
     text[0] = 0;
     for (size_t i = wait->met; i < wait->count; i++) {
         const struct waited *waited = &wait->of[i];
-        uint64_t given = tt_signal_given(host, waited->peer);
-        uint64_t before = waited->until - waited->signals;
-        if (given >= waited->until) {
+        if (is_there(host, waited)) {
             continue;
         }
         count++;
         if (used + LISTED_BYTES + 24 < bytes) {
-            char last[LISTED_BYTES - 60];
-            tt_host_describe_last(host, waited->peer, last, sizeof last);
-            used += (size_t)snprintf(text + used, bytes - used,
-                                     "%srank %d (%" PRIu64 " of %" PRIu64 "; in collectives %s)",
-                                     used > 0 ? ", " : "", waited->peer,
-                                     given > before ? given - before : 0, waited->signals, last);
+            char last[LISTED_BYTES];
+            tt_signal_describe(host, waited->peer, last, sizeof last);
+            used += (size_t)snprintf(text + used, bytes - used, "%srank %d (%s)",
+                                     used > 0 ? ", " : "", waited->peer, last);
             told++;
         }
     }
@@ -166,14 +162,15 @@ static bool have_left(struct tt_host *host, const struct wait *wait)
     char call[120];
     for (size_t i = wait->met; i < wait->count; i++) {
         const struct waited *waited = &wait->of[i];
-        if (!tt_host_has_left(host, waited->peer) || is_there(host, waited)) {
+        const char *departure = tt_host_departure(host, waited->peer);
+        if (departure == NULL || is_there(host, waited)) {
             continue; // what it did before it left is visible
         }
         tt_op_describe(&wait->op, call, sizeof call);
         (void)tt_host_fail(host, ncclRemoteError,
-                           "rank %d: %s on %s: rank %d has destroyed the communicator and will "
-                           "never give its signal",
-                           host->rank, call, name_of(host), waited->peer);
+                           "rank %d: %s on %s: rank %d has %s the communicator and will never "
+                           "give its signal",
+                           host->rank, call, name_of(host), waited->peer, departure);
         return true;
     }
     return false;

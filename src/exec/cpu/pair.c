@@ -6,6 +6,7 @@
 #include "exec/cpu/buffers.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 // What is copied in one step, so that messages of a group go on side by side.
@@ -23,11 +24,10 @@ static bool is_send(const struct tt_message_run *message)
     return message->op.function == TT_SEND;
 }
 
-static struct tt_pair *pair_of(const struct tt_host *host, const struct tt_message_run *message)
+static struct tt_pair *pair_of(const struct tt_host *host, const struct tt_op *op)
 {
-    int peer = message->op.root;
-    return is_send(message) ? tt_pair_of(host, host->rank, peer)
-                            : tt_pair_of(host, peer, host->rank);
+    return op->function == TT_SEND ? tt_pair_of(host, host->rank, op->root)
+                                   : tt_pair_of(host, op->root, host->rank);
 }
 
 static size_t bytes_of(const struct tt_message_run *message)
@@ -181,7 +181,7 @@ static enum tt_progress offer(struct tt_host *host, struct tt_message_run *messa
 
 static enum tt_progress send_step(struct tt_host *host, struct tt_message_run *message)
 {
-    struct tt_pair *pair = pair_of(host, message);
+    struct tt_pair *pair = pair_of(host, &message->op);
     if (message->phase == TT_MESSAGE_BEGUN) {
         enum tt_progress progress = offer(host, message, pair);
         return progress == TT_DONE ? end_send(message, pair) : progress;
@@ -232,7 +232,7 @@ static enum tt_progress take(struct tt_host *host, struct tt_message_run *messag
 
 static enum tt_progress receive_step(struct tt_host *host, struct tt_message_run *message)
 {
-    struct tt_pair *pair = pair_of(host, message);
+    struct tt_pair *pair = pair_of(host, &message->op);
     const struct tt_offer *given = &pair->offer[message->number % TT_PAIR_OFFERS];
     if (atomic_load_explicit(&given->number, memory_order_acquire) != message->number) {
         return TT_WAITING;
@@ -274,10 +274,8 @@ bool tt_pair_is_known(const struct tt_host *host, int rank, int peer)
 
 void tt_message_announce(struct tt_host *host, const struct tt_op *op)
 {
-    bool sends = op->function == TT_SEND;
-    struct tt_pair *pair =
-        sends ? tt_pair_of(host, host->rank, op->root) : tt_pair_of(host, op->root, host->rank);
-    _Atomic uint64_t *last = sends ? &pair->sender.last : &pair->receiver.last;
+    struct tt_pair *pair = pair_of(host, op);
+    _Atomic uint64_t *last = op->function == TT_SEND ? &pair->sender.last : &pair->receiver.last;
     know(host, op->root);
     atomic_store_explicit(last, atomic_load_explicit(last, memory_order_relaxed) + 1,
                           memory_order_release);
@@ -285,7 +283,7 @@ void tt_message_announce(struct tt_host *host, const struct tt_op *op)
 
 void tt_message_begin(struct tt_host *host, struct tt_message_run *message)
 {
-    struct tt_pair *pair = pair_of(host, message);
+    struct tt_pair *pair = pair_of(host, &message->op);
     const struct tt_op *op = &message->op;
     if (is_send(message)) {
         message->number = atomic_load_explicit(&pair->sender.at, memory_order_relaxed) + 1;
@@ -310,12 +308,11 @@ enum tt_progress tt_message_step(struct tt_host *host, struct tt_message_run *me
     return is_send(message) ? send_step(host, message) : receive_step(host, message);
 }
 
-bool tt_message_is_alone(const struct tt_host *host, const struct tt_message_run *message)
+bool tt_message_is_alone(const struct tt_host *host, const struct tt_op *op, uint64_t number)
 {
-    const struct tt_pair *pair = pair_of(host, message);
-    uint64_t at = atomic_load_explicit(is_send(message) ? &pair->receiver.at : &pair->sender.at,
-                                       memory_order_acquire);
-    return at < message->number;
+    const struct tt_pair *pair = pair_of(host, op);
+    const _Atomic uint64_t *at = op->function == TT_SEND ? &pair->receiver.at : &pair->sender.at;
+    return atomic_load_explicit(at, memory_order_acquire) < number;
 }
 
 // ---- Signals ------------------------------------------------------------------------------------
@@ -335,10 +332,11 @@ void tt_signal_give(struct tt_host *host, int peer)
 
 uint64_t tt_signal_want(struct tt_host *host, int peer, uint64_t signals)
 {
-    _Atomic uint64_t *wanted = &tt_pair_of(host, peer, host->rank)->wanted;
-    uint64_t until = atomic_load_explicit(wanted, memory_order_relaxed) + signals;
+    struct tt_pair *pair = tt_pair_of(host, peer, host->rank);
+    uint64_t until = atomic_load_explicit(&pair->wanted, memory_order_relaxed) + signals;
     know(host, peer);
-    atomic_store_explicit(wanted, until, memory_order_release);
+    atomic_store_explicit(&pair->asked, signals, memory_order_relaxed);
+    atomic_store_explicit(&pair->wanted, until, memory_order_release);
     return until;
 }
 
@@ -356,4 +354,19 @@ bool tt_signal_is_owed(const struct tt_host *host, int rank, int peer)
     const struct tt_pair *pair = tt_pair_of(host, peer, rank);
     return atomic_load_explicit(&pair->wanted, memory_order_acquire) >
            atomic_load_explicit(&pair->given, memory_order_acquire);
+}
+
+void tt_signal_describe(const struct tt_host *host, int peer, char *text, size_t bytes)
+{
+    const struct tt_pair *pair = tt_pair_of(host, peer, host->rank);
+    uint64_t until = atomic_load_explicit(&pair->wanted, memory_order_acquire);
+    uint64_t asked = atomic_load_explicit(&pair->asked, memory_order_relaxed);
+    uint64_t given = tt_signal_given(host, peer), before = until - asked;
+    char last[160];
+    tt_host_describe_last(host, peer, last, sizeof last);
+    (void)snprintf(text, bytes, "%" PRIu64 " of %" PRIu64 "; in collectives %s",
+                   given <= before  ? 0
+                   : given >= until ? asked
+                                    : given - before,
+                   asked, last);
 }

@@ -59,9 +59,11 @@ struct tt_pair {
         struct tt_claim claim;
     } receiver;
     // Signals, ever: those that were given, written by the sender (release), and those that the
-    // receiver has waited for, or waits for now; written by the receiver.
+    // receiver has waited for, or waits for now; `asked` of these by its last wait. Written by the
+    // receiver.
     _Alignas(64) _Atomic uint64_t given;
     _Alignas(64) _Atomic uint64_t wanted;
+    _Atomic uint64_t asked;
 };
 _Static_assert(sizeof(struct tt_pair) <= TT_ARENA_PAIR_BYTES, "has its place in the arena");
 
@@ -107,8 +109,8 @@ void tt_message_announce(struct tt_host *host, const struct tt_op *op);
 void tt_message_begin(struct tt_host *host, struct tt_message_run *message);
 // Goes on with it. TT_FAILED: the communicator has failed, with a text that names both calls.
 enum tt_progress tt_message_step(struct tt_host *host, struct tt_message_run *message);
-// Whether the other rank has not come to this message yet.
-bool tt_message_is_alone(const struct tt_host *host, const struct tt_message_run *message);
+// Whether the other rank has not come to this message of this rank yet, the number-th of its pair.
+bool tt_message_is_alone(const struct tt_host *host, const struct tt_op *op, uint64_t number);
 
 // Gives rank `peer`, which may be this one, a signal: what this rank did before happens before what
 // the peer does once it has seen it.
@@ -123,5 +125,8 @@ uint64_t tt_signal_given(const struct tt_host *host, int peer);
 // Whether `rank` waits for a signal of `peer`, or waited last for one, that is not given. False
 // where it never waited for that rank.
 bool tt_signal_is_owed(const struct tt_host *host, int rank, int peer);
+// "1 of 3; in collectives its last one was ...": what `peer` has given of the signals that this
+// rank's last wait asked it for.
+void tt_signal_describe(const struct tt_host *host, int peer, char *text, size_t bytes);
 
 #endif

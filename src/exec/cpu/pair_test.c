@@ -5,65 +5,12 @@
 
 #include "base/log.h"
 #include "exec/cpu/circle.h"
-#include "expect.h"
+#include "exec/cpu/test_team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-enum { MOST = 12 };
-
-struct team {
-    int ranks;
-    struct tt_host *host[MOST];
-    _Atomic int errors[MOST];
-    _Atomic uint32_t abort_flag;
-    char told[MOST][512];
-};
-
-static struct team *failing; // of `told`, and of `errors` of those that fail
-
-static void tell(void *owner, ncclResult_t result, const char *text)
-{
-    int rank = *(int *)owner, none = ncclSuccess;
-    (void)snprintf(failing->told[rank], sizeof failing->told[rank], "%s", text);
-    (void)atomic_compare_exchange_strong(&failing->errors[rank], &none, (int)result);
-}
-
-static void make_team(struct team *team, int ranks, uint64_t hash)
-{
-    static int numbers[MOST] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-    int descriptor = -1;
-    memset(team, 0, sizeof *team);
-    failing = team;
-    team->ranks = ranks;
-    EXPECT_OK(tt_arena_create(ranks, &descriptor));
-    for (int rank = 0; rank < ranks; rank++) {
-        struct tt_arena *arena = NULL;
-        EXPECT_OK(tt_arena_map(dup(descriptor), ranks, &arena));
-        struct tt_team mine = {.rank = rank,
-                               .nranks = ranks,
-                               .process = numbers,
-                               .abort_flag = &team->abort_flag,
-                               .async_error = &team->errors[rank],
-                               .comm_name = "test",
-                               .comm_hash = hash,
-                               .arena = arena,
-                               .fail = tell,
-                               .owner = &numbers[rank]};
-        EXPECT_OK(tt_host_join(&mine, &team->host[rank]));
-        tt_arena_release(arena);
-    }
-    close(descriptor);
-}
-
-static void free_team(struct team *team)
-{
-    for (int rank = 0; rank < team->ranks; rank++) {
-        tt_host_part(team->host[rank]);
-    }
-}
 
 static struct tt_message_run message(enum tt_function function, void *buffer, size_t count,
                                      int peer)
@@ -100,7 +47,7 @@ static bool pass(struct team *team, size_t count, bool receiver_first)
         tt_message_begin(team->host[rank], &run[rank]);
         if (receiver_first && i == 0) {
             EXPECT_EQ(tt_message_step(team->host[1], &run[1]), TT_WAITING);
-            EXPECT(tt_message_is_alone(team->host[1], &run[1]));
+            EXPECT(tt_message_is_alone(team->host[1], &run[1].op, run[1].number));
         }
     }
     for (int look = 0; look < 100000; look++) {
@@ -122,7 +69,7 @@ static void sizes(void)
     static const size_t counts[] = {0,     1,      104,    105,    4096,   65535,
                                     65536, 262143, 262144, 262145, 1000001};
     struct team team;
-    make_team(&team, 2, 1);
+    make_team(&team, 2, true, 0, 1);
     for (int round = 0; round < 4; round++) {
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
             EXPECT(pass(&team, counts[i], (round + (int)i) % 2 == 0));
@@ -136,7 +83,7 @@ static void ahead(void)
 {
     struct team team;
     char byte[TT_PAIR_OFFERS + 1], got = 0;
-    make_team(&team, 2, 1);
+    make_team(&team, 2, true, 0, 1);
     struct tt_message_run send[TT_PAIR_OFFERS + 1];
     for (int i = 0; i <= TT_PAIR_OFFERS; i++) {
         byte[i] = (char)('a' + i);
@@ -170,7 +117,7 @@ static void disagreement(void)
     static char from[16384], to[16384];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct team team;
-        make_team(&team, 2, 1);
+        make_team(&team, 2, true, 0, 1);
         struct tt_message_run send = message(TT_SEND, from, cases[i].send, 1);
         struct tt_message_run receive = message(TT_RECV, to, cases[i].recv, 0);
         receive.op.type = cases[i].type;
@@ -201,7 +148,7 @@ static void circles(void)
     for (int with_receive = 0; with_receive < 2; with_receive++) {
         struct team team;
         struct tt_message_run run[3], receive;
-        make_team(&team, 3, 1);
+        make_team(&team, 3, true, 0, 1);
         for (int rank = 0; rank < 3; rank++) {
             EXPECT_OK(atomic_load(&team.errors[0]));
             run[rank] = message(TT_SEND, memory, sizeof memory, (rank + 1) % 3);
@@ -250,8 +197,8 @@ static void enter(struct tt_host *host, size_t count)
 static void cross(struct team *first, struct team *second)
 {
     cudaStream_t stream = (cudaStream_t)(uintptr_t)0x1000, other = (cudaStream_t)(uintptr_t)0x2000;
-    make_team(first, 2, 11);
-    make_team(second, 2, 22);
+    make_team(first, 2, true, 0, 11);
+    make_team(second, 2, true, 0, 22);
     enter(first->host[0], 5);
     uint64_t turn = tt_host_call(second->host[1]);
     tt_circle_queued(second->host[1], turn, stream, false);
@@ -320,7 +267,7 @@ static void long_circle(void)
     struct tt_message_run run[MOST];
     char text[32];
     int told = 0;
-    make_team(&team, MOST, 1);
+    make_team(&team, MOST, true, 0, 1);
     for (int rank = 0; rank < MOST; rank++) {
         run[rank] = message(TT_SEND, memory, sizeof memory, (rank + 1) % MOST);
         announce(team.host[rank], &run[rank]);
@@ -344,7 +291,7 @@ static void long_circle(void)
 static void signals(void)
 {
     struct team team;
-    make_team(&team, 3, 1);
+    make_team(&team, 3, true, 0, 1);
     struct tt_host *zero = team.host[0], *one = team.host[1];
     EXPECT_EQ(tt_signal_number(one, 0), 1);
     tt_signal_give(one, 0);
@@ -383,7 +330,7 @@ static void waits_for_signals(void)
 {
     for (int comes = 0; comes < 2; comes++) {
         struct team team;
-        make_team(&team, 3, 1);
+        make_team(&team, 3, true, 0, 1);
         for (int rank = 0; rank < 3; rank++) {
             EXPECT_OK(atomic_load(&team.errors[0]));
             start_waiting(team.host[rank], (rank + 1) % 3);

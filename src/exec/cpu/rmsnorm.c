@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/split.h"
+#include "exec/cpu/circle.h"
 #include "exec/cpu/collective.h"
 #include "exec/cpu/messages.h"
 #include "exec/cpu/one_sided.h"
@@ -275,6 +276,11 @@ static ncclResult_t enqueue(const struct tt_rmsnorm *operation, cudaStream_t str
     return tt_task_launch(&job.task, sizeof job, stream);
 }
 
+static void finalize(struct tt_host *host)
+{
+    tt_host_finish(host, TT_FINALIZED);
+}
+
 static const struct tt_executor cpu_executor = {
     .name = "cpu",
     .no_device_hint = "see VGPU_MACHINE and CUDA_VISIBLE_DEVICES",
@@ -283,11 +289,14 @@ static const struct tt_executor cpu_executor = {
     .arena_map = tt_arena_map,
     .arena_release = tt_arena_release,
     .join = tt_host_join,
+    .finalize = finalize,
+    .drain = tt_host_drain,
     .part = tt_host_part,
     .is_over = tt_host_is_over,
     .collective = tt_collective_launch,
     .messages = tt_messages_launch,
     .one_sided = tt_one_sided_launch,
+    .joined = tt_circle_joined,
     .all_reduce_rmsnorm = enqueue,
 };
 const struct tt_executor *const tt_executor = &cpu_executor;

@@ -153,7 +153,7 @@ static size_t expand(const struct tt_run *run, const struct tt_place *place, siz
         return 1;
     }
     if (place->rank == TT_SWITCH) { // one access of the switch, which knows its members' memory
-        char *base = place->buffer == TT_BUFFER_SEND ? run->switch_send : run->switch_recv;
+        char *base = run->in_switch[place->buffer];
         const struct vgpu_multimem_range *range = vgpu_multimem_find((uintptr_t)(base + offset), 1);
         for (int i = 0; i < range->member_count; i++) {
             out[i] = range->member[i] + ((uintptr_t)(base + offset) - range->base);
@@ -176,7 +176,7 @@ static void count_place(const struct tt_host *host, const struct tt_place *place
 {
     const struct tt_run *run = host->run;
     if (place->rank == TT_SWITCH) {
-        char *base = place->buffer == TT_BUFFER_SEND ? run->switch_send : run->switch_recv;
+        char *base = run->in_switch[place->buffer];
         base += place->offset + skip;
         vgpu_count_multimem(vgpu_multimem_find((uintptr_t)base, bytes), bytes, !is_store);
         return;

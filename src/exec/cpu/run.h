@@ -32,8 +32,8 @@ struct tt_run {
     unsigned char *needs;   // [nranks] for choose.c
     char *scratch;
     size_t scratch_stride;
-    // Multicast addresses of the buffers on all ranks; NULL: none.
-    char *switch_send, *switch_recv;
+    // Multicast addresses of the buffers on all ranks, by enum tt_buffer; NULL: none.
+    char *in_switch[TT_BUFFERS];
     int nranks;
     int lane_capacity;
     struct tt_run_lane *lane;
@@ -47,6 +47,6 @@ void tt_run_free(struct tt_run *run);  // NULL: nothing
 bool tt_run_begin(struct tt_run *run, const struct tt_plan *plan);
 // Runs a lane of the plan as far as it goes now. TT_DONE: it is over, and was before if called
 // again.
-enum tt_progress tt_run_step(struct tt_host *host, struct tt_run *run, int lane);
+enum tt_progress tt_run_step(struct tt_host *host, struct tt_run *run, int number);
 
 #endif

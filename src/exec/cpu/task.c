@@ -3,6 +3,7 @@
 #include "exec/cpu/task.h"
 
 #include "base/log.h"
+#include "base/stream.h"
 #include "base/wait.h"
 #include "exec/cpu/buffers.h"
 #include "exec/cpu/circle.h"
@@ -38,8 +39,11 @@ static struct tt_record_line *record_call(const struct tt_task *task, struct tt_
 
 static void record_failure(const struct tt_task *task)
 {
+    const struct tt_host *host = task->host;
     if (task->line != NULL) {
-        int error = atomic_load_explicit(task->host->team.async_error, memory_order_relaxed);
+        int error = atomic_load(&host->closed) // the communicator may be gone
+                        ? ncclInternalError
+                        : atomic_load_explicit(host->team.async_error, memory_order_relaxed);
         tt_record_failed(task->line, (ncclResult_t)error);
     }
 }
@@ -53,7 +57,8 @@ static enum tt_progress begin(struct tt_task *task)
                                                  memory_order_acquire, memory_order_acquire)) {
         return expected == BEGUN ? TT_DONE : expected == OVER ? TT_FAILED : TT_WAITING;
     }
-    enum tt_progress progress = tt_host_begin(task->host, task->turn);
+    enum tt_progress progress =
+        task->is_left_out ? TT_FAILED : tt_host_begin(task->host, task->turn);
     if (progress == TT_DONE) {
         if (task->line == NULL) { // of a graph
             task->line = record_call(task, &task->host->record->replays, NULL);
@@ -64,9 +69,6 @@ static enum tt_progress begin(struct tt_task *task)
         atomic_store_explicit(&task->parts_left, task->parts, memory_order_relaxed);
     } else if (progress == TT_FAILED) {
         record_failure(task);
-        if (task->holds_host) {
-            tt_host_release(task->host);
-        }
     }
     atomic_store_explicit(&task->state,
                           progress == TT_DONE     ? BEGUN
@@ -85,9 +87,6 @@ static void end_part(struct tt_task *task, enum tt_progress progress)
     if (atomic_fetch_sub_explicit(&task->parts_left, 1, memory_order_acq_rel) == 1) {
         tt_record_ended(task->line);
         tt_host_end(task->host, task->turn);
-        if (task->holds_host) {
-            tt_host_release(task->host);
-        }
     }
 }
 
@@ -115,9 +114,63 @@ static void run_block(void *argument, unsigned block, unsigned block_count)
     }
 }
 
-// Steps work of one part for a while, which has its turn; false: it is not over, blocks must go on.
-static bool run_here(struct tt_task *task)
+// A graph is launched: this run has its own reference, as work of a stream has.
+static void launched(void *argument)
 {
+    struct tt_task *task = argument;
+    tt_host_hold(task->host);
+    task->is_left_out = !tt_host_launch(task->host);
+}
+
+// Work will not go on: its device has failed, or was reset.
+static void drop(struct tt_task *task, bool has_begun, cudaError_t error)
+{
+    if (task->line != NULL) {
+        tt_record_failed(task->line, ncclUnhandledCudaError);
+    }
+    tt_host_drop(task->host, task->turn, has_begun, (int)error);
+}
+
+// The blocks of work are over, or will not go on.
+static void ended(void *argument, cudaError_t error)
+{
+    struct tt_task *task = argument;
+    struct tt_host *host = task->host;
+    uint32_t state = atomic_load_explicit(&task->state, memory_order_acquire);
+    bool has_begun = state == BEGUN;
+    bool is_over = has_begun ? atomic_load(&task->parts_left) == 0 : state == OVER;
+    if (!is_over && !task->is_left_out && error != cudaSuccess) {
+        drop(task, has_begun, error);
+    }
+    if (task->turn == 0 && !task->is_left_out) {
+        tt_host_landed(host);
+    }
+    tt_host_release(host);
+}
+
+static ncclResult_t launch_blocks(const struct tt_task *task, size_t bytes, cudaStream_t stream)
+{
+    struct vgpuNativeWork work = {.name = task->name,
+                                  .function = run_block,
+                                  .launched = launched,
+                                  .ended = ended,
+                                  .argument = task,
+                                  .argument_bytes = bytes,
+                                  .block_count = task->parts};
+    return tt_cuda((int)vgpuLaunchNativeWork(&work, stream), "vgpuLaunchNativeWork");
+}
+
+// Work of one part that has its turn, stepped by the thread that calls.
+struct stay {
+    struct tt_task *task;
+    bool is_over; // else blocks must go on
+};
+
+// Steps it for a while.
+static void run_here(void *argument)
+{
+    struct stay *stay = argument;
+    struct tt_task *task = stay->task;
     bool crowded = task->host->nranks > vgpuWorkerCount();
     unsigned yield = crowded ? LOOKS_PER_YIELD_CROWDED : LOOKS_PER_YIELD;
     uint64_t end_ns = 0;
@@ -134,7 +187,7 @@ static bool run_here(struct tt_task *task)
             end_ns =
                 now_ns + (crowded ? stay_crowded_ns : stay_ns) + task->short_bytes / BYTES_PER_NS;
         } else if (now_ns > end_ns) {
-            return false;
+            return;
         }
     }
     if (progress == TT_FAILED) {
@@ -142,7 +195,7 @@ static bool run_here(struct tt_task *task)
     } else {
         tt_record_ended(task->line);
     }
-    return true;
+    stay->is_over = true;
 }
 
 // ---- Graphs -------------------------------------------------------------------------------------
@@ -183,8 +236,7 @@ static ncclResult_t capture(struct tt_task *task, size_t bytes, cudaStream_t str
         return tt_cuda((int)error, "cudaGraphRetainUserObject");
     }
     task->turn = 0;
-    TRY(tt_cuda((int)vgpuLaunchNative(task->name, run_block, task, bytes, task->parts, stream),
-                "vgpuLaunchNative"));
+    TRY(launch_blocks(task, bytes, stream));
     host->capture_id = id;
     host->capture_stream = stream;
     return tt_cuda((int)cudaEventRecord(host->captured, stream), "cudaEventRecord");
@@ -195,11 +247,8 @@ static ncclResult_t capture(struct tt_task *task, size_t bytes, cudaStream_t str
 // Work of which this thread has done a part, or nothing, goes on as blocks of the stream.
 static ncclResult_t hand_over(struct tt_task *task, size_t bytes, cudaStream_t stream)
 {
-    task->holds_host = true; // the communicator may end while it waits for its stream
-    tt_host_hold(task->host);
-    ncclResult_t result =
-        tt_cuda((int)vgpuLaunchNative(task->name, run_block, task, bytes, task->parts, stream),
-                "vgpuLaunchNative");
+    tt_host_hold(task->host); // the communicator may end while it waits for its stream
+    ncclResult_t result = launch_blocks(task, bytes, stream);
     if (result == ncclSuccess) {
         return result;
     }
@@ -229,19 +278,26 @@ ncclResult_t tt_task_launch(struct tt_task *task, size_t bytes, cudaStream_t str
     if (may_run_here(task, stream) && tt_host_take(host)) {
         tt_buffers_begin(host->buffers);
         host->line = task->line = record_call(task, &host->record->calls, stream);
-        if (run_here(task)) {
+        struct stay stay = {.task = task};
+        cudaError_t error = vgpuRunNative(task->name, run_here, &stay, stream);
+        if (stay.is_over) {
             tt_host_give(host);
             return ncclSuccess;
         }
         task->turn = tt_host_keep(host);
         tt_circle_queued(host, task->turn, stream, true);
+        if (error != cudaSuccess) {
+            // The device has failed in the midst of it, and whoever watches it will tell.
+            drop(task, true, error);
+            return ncclSuccess;
+        }
         atomic_store_explicit(&task->parts_left, 1, memory_order_relaxed);
         atomic_store_explicit(&task->state, BEGUN, memory_order_relaxed);
         return hand_over(task, bytes, stream);
     }
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    TRY(tt_cuda((int)cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing"));
-    if (status != cudaStreamCaptureStatusNone) {
+    unsigned long long capture_id = 0;
+    TRY(tt_stream_capture(host->rank, stream, &capture_id));
+    if (capture_id != 0) {
         return capture(task, bytes, stream);
     }
     task->turn = tt_host_call(host);

@@ -24,7 +24,7 @@ struct tt_task {
     // task.c's.
     uint64_t turn;
     struct tt_record_line *line; // of this run; NULL: there is none yet
-    bool holds_host;             // it has a reference of its own
+    bool is_left_out;            // a graph's run that was launched after the communicator's end
     _Atomic uint32_t state;
     _Atomic uint32_t parts_left;
 };

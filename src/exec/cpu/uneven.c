@@ -31,39 +31,38 @@ static struct tt_uneven_tables *make_tables(size_t nranks)
     return tables;
 }
 
-static ncclResult_t differ(const struct tt_op *op, int from, size_t sent, int to, size_t expected)
+static ncclResult_t differ(struct tt_host *host, int from, size_t sent, int to, size_t expected)
 {
-    char text[120];
-    tt_op_describe(op, text, sizeof text);
-    return tt_fail(ncclInvalidUsage,
-                   "%s: rank %d sends %zu elements to rank %d, which expects %zu: the counts must "
-                   "agree",
-                   text, from, sent, to, expected);
+    char text[200];
+    tt_host_describe_own(host, text, sizeof text);
+    return tt_host_fail(host, ncclInvalidUsage,
+                        "rank %d: %s: rank %d sends %zu elements to rank %d, which expects %zu: "
+                        "the counts must agree",
+                        host->rank, text, from, sent, to, expected);
 }
 
 // What a rank alone sends (GatherV), or receives (ScatterV), against what the root says.
-static ncclResult_t check_root(const struct tt_host *host, const struct tt_op *op,
-                               const size_t *of_root)
+static ncclResult_t check_root(struct tt_host *host, const struct tt_op *op, const size_t *of_root)
 {
     bool gathers = op->function == TT_GATHER;
     for (int rank = 0; rank < host->nranks; rank++) {
         size_t own = tt_host_entry(host, rank)->call.count;
         if (own != of_root[rank]) {
-            return gathers ? differ(op, rank, own, op->root, of_root[rank])
-                           : differ(op, op->root, of_root[rank], rank, own);
+            return gathers ? differ(host, rank, own, op->root, of_root[rank])
+                           : differ(host, op->root, of_root[rank], rank, own);
         }
     }
     return ncclSuccess;
 }
 
-static ncclResult_t check_pairs(const struct tt_host *host, const struct tt_op *op,
-                                const size_t *sent, const size_t *received)
+static ncclResult_t check_pairs(struct tt_host *host, const size_t *sent, const size_t *received)
 {
     size_t n = (size_t)host->nranks;
     for (size_t from = 0; from < n; from++) {
         for (size_t to = 0; to < n; to++) {
             if (sent[from * n + to] != received[to * n + from]) {
-                return differ(op, (int)from, sent[from * n + to], (int)to, received[to * n + from]);
+                return differ(host, (int)from, sent[from * n + to], (int)to,
+                              received[to * n + from]);
             }
         }
     }
@@ -81,9 +80,9 @@ static int count_alike(const size_t *list, size_t n, size_t of, size_t count)
 }
 
 // The counts of rank `of` are not one: what most give, and the first that gives another.
-static ncclResult_t lists_differ(const struct tt_op *op, const size_t *list, size_t n, size_t of)
+static ncclResult_t lists_differ(struct tt_host *host, const size_t *list, size_t n, size_t of)
 {
-    char text[120], others[64] = "";
+    char text[200], others[64] = "";
     size_t usual = 0, odd = 0;
     for (size_t rank = 1; rank < n; rank++) {
         if (count_alike(list, n, of, list[rank * n + of]) >
@@ -98,43 +97,43 @@ static ncclResult_t lists_differ(const struct tt_op *op, const size_t *list, siz
     if (alike > 1) {
         (void)snprintf(others, sizeof others, ", as on %d of %zu ranks,", alike, n);
     }
-    tt_op_describe(op, text, sizeof text);
-    return tt_fail(ncclInvalidUsage,
-                   "%s: the count of rank %zu is %zu on rank %zu%s and %zu on rank %zu: all ranks "
-                   "must give the same counts",
-                   text, of, list[usual * n + of], usual, others, list[odd * n + of], odd);
+    tt_host_describe_own(host, text, sizeof text);
+    return tt_host_fail(
+        host, ncclInvalidUsage,
+        "rank %d: %s: the count of rank %zu is %zu on rank %zu%s and %zu on rank %zu: "
+        "all ranks must give the same counts",
+        host->rank, text, of, list[usual * n + of], usual, others, list[odd * n + of], odd);
 }
 
 // Where every rank lists all ranks' counts, the lists must be one.
-static ncclResult_t check_lists(const struct tt_host *host, const struct tt_op *op,
-                                const size_t *list)
+static ncclResult_t check_lists(struct tt_host *host, const size_t *list)
 {
     size_t n = (size_t)host->nranks;
     for (size_t rank = 1; rank < n; rank++) {
         for (size_t i = 0; i < n; i++) {
             if (list[rank * n + i] != list[i]) {
-                return lists_differ(op, list, n, i);
+                return lists_differ(host, list, n, i);
             }
         }
     }
     return ncclSuccess;
 }
 
-static ncclResult_t check(const struct tt_host *host, const struct tt_op *op,
+static ncclResult_t check(struct tt_host *host, const struct tt_op *op,
                           const struct tt_uneven_tables *tables)
 {
     size_t root_row = (size_t)op->root * (size_t)host->nranks;
     switch (op->function) {
     case TT_ALL_GATHER:
-        return check_lists(host, op, tables->array[2]);
+        return check_lists(host, tables->array[2]);
     case TT_REDUCE_SCATTER:
-        return check_lists(host, op, tables->array[0]);
+        return check_lists(host, tables->array[0]);
     case TT_GATHER:
         return check_root(host, op, tables->array[2] + root_row);
     case TT_SCATTER:
         return check_root(host, op, tables->array[0] + root_row);
     default:
-        return check_pairs(host, op, tables->array[0], tables->array[2]);
+        return check_pairs(host, tables->array[0], tables->array[2]);
     }
 }
 

@@ -124,10 +124,8 @@ void tt_arena_release(struct tt_arena *arena)
         atomic_fetch_sub_explicit(&arena->references, 1, memory_order_acq_rel) > 1) {
         return;
     }
-    if (!atomic_load(&arena->retired)) {
-        (void)cudaHostUnregister(arena->base + words_offset(arena->nranks));
-        (void)munmap(arena->base, arena->bytes);
-    }
+    (void)cudaHostUnregister(arena->base + words_offset(arena->nranks));
+    (void)munmap(arena->base, arena->bytes);
     free(arena);
 }
 

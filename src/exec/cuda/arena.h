@@ -37,6 +37,7 @@ struct tt_facts {
 struct tt_line {
     _Alignas(64) struct tt_facts facts;
     _Alignas(64) _Atomic uint64_t called; // operations called outside of captures (release)
+    _Atomic uint32_t end;                 // enum tt_end (release)
     _Alignas(64) struct tt_entry entry[TT_ARENA_ENTRIES];
 };
 
@@ -51,7 +52,6 @@ struct tt_words {
 // One process's mapping.
 struct tt_arena {
     _Atomic int references;
-    atomic_bool retired; // streams may still look at the words: never unmapped
     int nranks;
     char *base;
     size_t bytes;

@@ -197,6 +197,11 @@ ncclResult_t tt_host_choose_way(struct tt_host *host)
 
 // ---- Failing ------------------------------------------------------------------------------------
 
+static bool is_ending(const struct tt_host *host)
+{
+    return atomic_load(&host->ends) == TT_DESTROYED;
+}
+
 ncclResult_t tt_host_fail(struct tt_host *host, ncclResult_t result, const char *format, ...)
 {
     char text[TT_FAILURE_TEXT];
@@ -204,12 +209,14 @@ ncclResult_t tt_host_fail(struct tt_host *host, ncclResult_t result, const char 
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return tt_failure_set(&tt_arena_header(host->arena)->failure, &host->team, result, text);
+    return tt_failure_set(&tt_arena_header(host->arena)->failure, &host->team, is_ending(host),
+                          result, text);
 }
 
 ncclResult_t tt_host_fail_again(struct tt_host *host, ncclResult_t result)
 {
-    return tt_failure_set_again(&tt_arena_header(host->arena)->failure, &host->team, result);
+    return tt_failure_set_again(&tt_arena_header(host->arena)->failure, &host->team,
+                                is_ending(host), result);
 }
 
 // Streams compare words as numbers that go round.
@@ -230,31 +237,29 @@ void tt_host_let_go(struct tt_host *host)
     }
 }
 
-bool tt_host_is_over(struct tt_host *host)
+// ---- Ending -------------------------------------------------------------------------------------
+
+// Makes the rank's device current; returns the one before, for go_back.
+static int go_to_device(const struct tt_host *host)
 {
-    if (!tt_failure_is_over(&tt_arena_header(host->arena)->failure, &host->team)) {
-        tt_host_look_for_late(host);
-        return false;
-    }
-    tt_host_let_go(host);
-    return true;
+    int before = -1;
+    bool moves = cudaGetDevice(&before) == cudaSuccess && before != host->team.device &&
+                 cudaSetDevice(host->team.device) == cudaSuccess;
+    return moves ? before : -1;
 }
 
-// ---- Parting ------------------------------------------------------------------------------------
+static void go_back(int before)
+{
+    if (before >= 0) {
+        (void)cudaSetDevice(before);
+    }
+}
 
 bool tt_host_is_busy(const struct tt_host *host, cudaEvent_t event)
 {
-    int before = -1;
-    if (cudaGetDevice(&before) != cudaSuccess) {
-        return false;
-    }
-    if (before != host->team.device) {
-        (void)cudaSetDevice(host->team.device);
-    }
+    int before = go_to_device(host);
     bool busy = cudaEventQuery(event) == cudaErrorNotReady;
-    if (before != host->team.device) {
-        (void)cudaSetDevice(before);
-    }
+    go_back(before);
     return busy;
 }
 
@@ -271,6 +276,34 @@ static bool is_quiet(struct tt_host *host, bool given_up)
     }
     return launched && !tt_host_is_busy(host, group->done) &&
            !(host->has_ended && tt_host_is_busy(host, host->ended));
+}
+
+// Tells the others that this rank calls nothing any more, once what it has called is over.
+static void tell_end(struct tt_host *host)
+{
+    _Atomic uint32_t *end = &tt_arena_line(host->arena, host->team.rank)->end;
+    uint32_t goes_on = TT_GOES_ON;
+    if (atomic_load(&host->ends) == TT_FINALIZED && atomic_load(end) == TT_GOES_ON &&
+        is_quiet(host, false)) {
+        (void)atomic_compare_exchange_strong(end, &goes_on, TT_FINALIZED);
+    }
+}
+
+bool tt_host_is_over(struct tt_host *host)
+{
+    if (!tt_failure_is_over(&tt_arena_header(host->arena)->failure, &host->team)) {
+        tell_end(host);
+        tt_host_look_for_late(host);
+        return false;
+    }
+    tt_host_let_go(host);
+    return true;
+}
+
+void tt_host_finalize(struct tt_host *host)
+{
+    atomic_store(&host->ends, TT_FINALIZED);
+    tell_end(host);
 }
 
 static bool await_quiet(struct tt_host *host, bool given_up, uint64_t limit_ns)
@@ -290,30 +323,43 @@ static bool await_quiet(struct tt_host *host, bool given_up, uint64_t limit_ns)
     return true;
 }
 
+// What this rank gave to operations may be freed from now on. False: some of them do not end.
+static bool give_up(struct tt_host *host)
+{
+    (void)pthread_mutex_lock(&host->group->mutex);
+    host->group->closed = true;
+    (void)pthread_mutex_unlock(&host->group->mutex);
+    return await_quiet(host, true, settle_ns);
+}
+
+bool tt_host_drain(struct tt_host *host, bool *gave_up_out)
+{
+    int before = go_to_device(host);
+    bool was_quiet = is_quiet(host, false);
+    atomic_store(&host->ends, TT_DESTROYED);
+    if (!tt_host_is_over(host) && !await_quiet(host, false, drain_ns) && !tt_host_is_over(host)) {
+        (void)tt_host_fail(host, ncclRemoteError,
+                           "rank %d: operations on %s still wait for other ranks 10 s after the "
+                           "communicator's end was asked for; they are given up",
+                           host->team.rank, host->team.comm_name);
+    }
+    bool is_over = tt_host_is_over(host);
+    bool has_ended = !is_over || give_up(host);
+    *gave_up_out = is_over && !was_quiet;
+    atomic_store_explicit(&tt_arena_line(host->arena, host->team.rank)->end,
+                          is_over ? TT_GAVE_UP : TT_DESTROYED, memory_order_release);
+    host->is_drained = true;
+    go_back(before);
+    return has_ended;
+}
+
 void tt_host_part(struct tt_host *host)
 {
-    if (host == NULL) {
-        return;
+    bool gave_up;
+    if (host == NULL || (!host->is_drained && !tt_host_drain(host, &gave_up))) {
+        return; // what does not end uses it for ever
     }
-    bool over = tt_host_is_over(host);
-    if (!over && !await_quiet(host, false, drain_ns)) {
-        over = true;
-        if (!tt_host_is_over(host)) {
-            (void)tt_host_fail(
-                host, ncclRemoteError,
-                "rank %d: operations on %s still wait for other ranks 10 s after the "
-                "communicator's end was asked for; they are given up",
-                host->team.rank, host->team.comm_name);
-        }
-    }
-    if (over) {
-        // What this rank gave to operations may be freed from now on.
-        (void)pthread_mutex_lock(&host->group->mutex);
-        host->group->closed = true;
-        (void)pthread_mutex_unlock(&host->group->mutex);
-        if (!await_quiet(host, true, settle_ns)) {
-            atomic_store(&host->arena->retired, true);
-        }
-    }
+    int before = go_to_device(host);
     free_host(host);
+    go_back(before);
 }

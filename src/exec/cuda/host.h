@@ -68,10 +68,15 @@ struct tt_host {
     cudaEvent_t ended;
     _Atomic bool has_ended;
     struct tt_lateness late;
+    _Atomic uint32_t ends; // enum tt_end: nothing is called any more
+    bool is_drained;
 };
 
 // As the executor's functions of these names (executor.h).
 ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out);
+// Of graphs it is not known when they are launched, nor when they have ended.
+void tt_host_finalize(struct tt_host *host);
+bool tt_host_drain(struct tt_host *host, bool *gave_up_out);
 void tt_host_part(struct tt_host *host);
 bool tt_host_is_over(struct tt_host *host);
 

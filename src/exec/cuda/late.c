@@ -94,10 +94,14 @@ static uint64_t called_by(const struct tt_host *host, int rank)
     return atomic_load_explicit(&tt_arena_line(host->arena, rank)->called, memory_order_acquire);
 }
 
-static bool has_left(const struct tt_host *host, int rank)
+// What a rank has done with the communicator, so that it calls nothing any more; NULL: nothing.
+static const char *departure(const struct tt_host *host, int rank)
 {
-    return host->team.has_left != NULL &&
-           atomic_load_explicit(&host->team.has_left[rank], memory_order_acquire) != 0;
+    uint32_t end =
+        atomic_load_explicit(&tt_arena_line(host->arena, rank)->end, memory_order_acquire);
+    bool has_left = host->team.has_left != NULL &&
+                    atomic_load_explicit(&host->team.has_left[rank], memory_order_acquire) != 0;
+    return end == TT_FINALIZED ? "finalized" : end == TT_DESTROYED || has_left ? "destroyed" : NULL;
 }
 
 // "rank 2 (its last one was #3), rank 4 (it has called none yet)". Returns how many.
@@ -146,11 +150,12 @@ static uint64_t waited_for(const struct tt_host *host, bool *all_out)
 static bool fail_for_leaver(struct tt_host *host, const char *call)
 {
     for (int r = 0; r < host->team.nranks; r++) {
-        if (has_left(host, r) && called_by(host, r) < host->late.number) {
+        const char *what = departure(host, r);
+        if (what != NULL && called_by(host, r) < host->late.number) {
             (void)tt_host_fail(host, ncclRemoteError,
-                               "rank %d: %s: rank %d has destroyed the communicator and will never "
-                               "enter it",
-                               host->team.rank, call, r);
+                               "rank %d: %s: rank %d has %s the communicator and will never enter "
+                               "it",
+                               host->team.rank, call, r, what);
             return true;
         }
     }

@@ -24,6 +24,34 @@ cudaError_t vgpuLaunchNative(const char *name,
                              const void *argument, size_t argument_bytes, unsigned block_count,
                              cudaStream_t stream);
 
+// Calls function(argument) in the calling thread, instead of launching it on `stream` where that is
+// idle and the work shorter than a launch. What a fault does there is what it does in a native
+// block: it is said with `name`, and becomes the error of the stream's device and the result.
+// `function` is then left where it was: nothing that it holds is released. cudaSuccess: it has
+// returned. Since 0.2.
+cudaError_t vgpuRunNative(const char *name, void (*function)(void *argument), void *argument,
+                          cudaStream_t stream);
+
+// Native work that is told of its runs: of what a launch or a graph's launch made of it, each with
+// a copy of the argument of its own, which it may change.
+struct vgpuNativeWork {
+    const char *name;
+    void (*function)(void *argument, unsigned block, unsigned block_count);
+    // Work of a graph: a launch of the graph is about to enqueue a run. In the thread that
+    // launches. NULL: nobody is told.
+    void (*launched)(void *argument);
+    // A run that was enqueued, or was about to be, is over: its blocks have ended, or were dropped,
+    // begun or not. error: the device's where it has failed or was reset, which drops them. Once
+    // for each run, in any thread, before what comes behind it begins. NULL: nobody is told.
+    void (*ended)(void *argument, cudaError_t error);
+    const void *argument;
+    size_t argument_bytes;
+    unsigned block_count;
+};
+// vgpuLaunchNative of such work. The two functions must not call CUDA. After an error no run was
+// enqueued. Since 0.2.
+cudaError_t vgpuLaunchNativeWork(const struct vgpuNativeWork *work, cudaStream_t stream);
+
 // 1 where work that is given to the stream now would begin at once: it is not being captured, and
 // nothing that CUDA's rules put before the work is still to be done. 0 also for what is no stream.
 // What another thread does meanwhile is not known. Since 0.2.
