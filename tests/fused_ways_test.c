@@ -1,6 +1,7 @@
 // tuttiAllReduceRMSNorm in the ways in which ranks call it: one thread for all of them, in groups
-// and one after another, on streams of their own and on one; in graphs; far ahead of each other.
-// And what ends its waits: calls that differ, a rank that is late, aborts, dies.
+// and one after another, on streams of their own, on one and on several; in graphs; far ahead of
+// each other. And what ends its waits: calls that differ, a rank that is late, aborts, finalizes,
+// dies.
 // SPDX-License-Identifier: Apache-2.0
 #include "expect.h"
 #include "member.h"
@@ -141,6 +142,46 @@ static void one_thread(void)
         for (int r = 0; r < size; r++) {
             member_leave(&all[r]);
         }
+    }
+}
+
+// ---- Several streams in one group ---------------------------------------------------------------
+
+// What comes on any of a rank's streams behind the group comes behind all that the group launched:
+// here the last operation alone fills all rows, on another stream than the one that is waited for.
+static void run_on_two_streams(struct member *all, cudaStream_t *other, int size, int round)
+{
+    for (int r = 0; r < size; r++) {
+        fill(&all[r], round, all[r].stream);
+    }
+    EXPECT_OK(ncclGroupStart());
+    for (int i = 0; i < 12; i++) {
+        for (int r = 0; r < size; r++) {
+            EXPECT_OK(tuttiAllReduceRMSNorm(all[r].memory, all[r].memory + bytes,
+                                            i == 11 ? TOKENS : 1, HIDDEN, NULL, ncclFloat,
+                                            all[r].comm, i == 0 ? all[r].stream : other[r]));
+        }
+    }
+    EXPECT_OK(ncclGroupEnd());
+    for (int r = 0; r < size; r++) {
+        check(&all[r], round, all[r].stream);
+    }
+}
+
+static void several_streams(void)
+{
+    struct member all[4];
+    cudaStream_t other[4] = {NULL};
+    bool good = join_all(all, 4);
+    for (int r = 0; r < 4; r++) {
+        good = EXPECT_CUDA(cudaStreamCreateWithFlags(&other[r], cudaStreamNonBlocking)) && good;
+    }
+    for (int round = 0; good && round < 4; round++) {
+        run_on_two_streams(all, other, 4, round);
+    }
+    for (int r = 0; r < 4; r++) {
+        member_leave(&all[r]);
+        EXPECT_CUDA(cudaStreamDestroy(other[r]));
     }
 }
 
@@ -325,6 +366,36 @@ static void timeouts(void)
     (void)unsetenv("TUTTI_TIMEOUT");
 }
 
+// Rank 1 has finalized the communicator, and calls no second time.
+static void finalize(int rank, int size)
+{
+    struct member m;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    fill(&m, 0, m.stream);
+    EXPECT_OK(call(&m, m.stream));
+    if (rank == 1) {
+        EXPECT_OK(ncclCommFinalize(m.comm));
+    }
+    check(&m, 0, m.stream);
+    ranks_barrier();
+    if (rank != 1) {
+        EXPECT_OK(call(&m, m.stream));
+        EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    }
+    EXPECT_EQ(await_error(&m), ncclRemoteError);
+    EXPECT_CONTAINS(ncclGetLastError(m.comm), "rank 1 has finalized the communicator");
+    ranks_barrier();
+    end(&m);
+}
+
+static void finalizes(void)
+{
+    run_thread_ranks(3, finalize, 60);
+    run_ranks(2, finalize, 60);
+}
+
 static void die(int rank, int size)
 {
     struct member m;
@@ -350,11 +421,13 @@ static void deaths(void)
 int main(void)
 {
     RUN(one_thread);
+    RUN(several_streams);
     RUN(graphs);
     RUN(far_ahead);
     RUN(calls_that_differ);
     RUN(aborts);
     RUN(timeouts);
+    RUN(finalizes);
     RUN(deaths);
     return expect_result();
 }
