@@ -147,41 +147,66 @@ static void one_thread(void)
 
 // ---- Several streams in one group ---------------------------------------------------------------
 
-// What comes on any of a rank's streams behind the group comes behind all that the group launched:
-// here the last operation alone fills all rows, on another stream than the one that is waited for.
-static void run_on_two_streams(struct member *all, cudaStream_t *other, int size, int round)
+struct member_on_two {
+    struct member member;
+    cudaStream_t other;
+};
+
+static ncclResult_t call_rows(const struct member *m, size_t tokens, cudaStream_t stream)
 {
+    return tuttiAllReduceRMSNorm(m->memory, m->memory + bytes, tokens, HIDDEN, NULL, ncclFloat,
+                                 m->comm, stream);
+}
+
+// Makes the second call long after the first.
+static void *call_late(void *argument)
+{
+    const struct member_on_two *m = argument;
+    EXPECT_CUDA(cudaSetDevice(0));
+    EXPECT_OK(call_rows(&m->member, 1, m->member.stream));
+    usleep(50000);
+    EXPECT_OK(call_rows(&m->member, TOKENS, m->other));
+    return NULL;
+}
+
+// What comes on any of a rank's streams behind a group comes behind all that the group launched:
+// the second operation alone fills all rows, on another stream than the one that is waited for.
+static void run_on_two_streams(struct member_on_two *all, int size, int round)
+{
+    pthread_t thread;
+    struct member_on_two *last = &all[size - 1];
     for (int r = 0; r < size; r++) {
-        fill(&all[r], round, all[r].stream);
+        fill(&all[r].member, round, all[r].member.stream);
     }
+    EXPECT_EQ(pthread_create(&thread, NULL, call_late, last), 0);
     EXPECT_OK(ncclGroupStart());
-    for (int i = 0; i < 12; i++) {
-        for (int r = 0; r < size; r++) {
-            EXPECT_OK(tuttiAllReduceRMSNorm(all[r].memory, all[r].memory + bytes,
-                                            i == 11 ? TOKENS : 1, HIDDEN, NULL, ncclFloat,
-                                            all[r].comm, i == 0 ? all[r].stream : other[r]));
-        }
+    for (int r = 0; r < size - 1; r++) {
+        EXPECT_OK(call_rows(&all[r].member, 1, all[r].member.stream));
+        EXPECT_OK(call_rows(&all[r].member, TOKENS, all[r].other));
     }
     EXPECT_OK(ncclGroupEnd());
-    for (int r = 0; r < size; r++) {
-        check(&all[r], round, all[r].stream);
+    for (int r = 0; r < size - 1; r++) {
+        check(&all[r].member, round, all[r].member.stream);
     }
+    pthread_join(thread, NULL);
+    check(&last->member, round, last->other);
 }
 
 static void several_streams(void)
 {
-    struct member all[4];
-    cudaStream_t other[4] = {NULL};
-    bool good = join_all(all, 4);
+    struct member joined[4];
+    struct member_on_two all[4];
+    bool good = join_all(joined, 4);
     for (int r = 0; r < 4; r++) {
-        good = EXPECT_CUDA(cudaStreamCreateWithFlags(&other[r], cudaStreamNonBlocking)) && good;
+        all[r].member = joined[r];
+        good = EXPECT_CUDA(cudaStreamCreateWithFlags(&all[r].other, cudaStreamNonBlocking)) && good;
     }
-    for (int round = 0; good && round < 4; round++) {
-        run_on_two_streams(all, other, 4, round);
+    for (int round = 0; good && round < 3; round++) {
+        run_on_two_streams(all, 4, round);
     }
     for (int r = 0; r < 4; r++) {
-        member_leave(&all[r]);
-        EXPECT_CUDA(cudaStreamDestroy(other[r]));
+        member_leave(&all[r].member);
+        EXPECT_CUDA(cudaStreamDestroy(all[r].other));
     }
 }
 
@@ -402,10 +427,13 @@ static void die(int rank, int size)
     if (!join(&m, rank, size)) {
         return;
     }
+    if (rank == 0) {
+        EXPECT_OK(call(&m, m.stream));
+    }
+    ranks_barrier();
     if (rank == 1) {
         _exit(3);
     }
-    EXPECT_OK(call(&m, m.stream));
     EXPECT_CUDA(cudaStreamSynchronize(m.stream));
     EXPECT_EQ(await_error(&m), ncclRemoteError);
     end(&m);
