@@ -37,19 +37,10 @@ static bool can(const struct tt_problem *problem)
     return tt_in_place_ok(problem);
 }
 
-// What tt_switch does for even counts, but for where the buffers are.
+// What tt_switch does, wherever the buffers are.
 static bool can_far_switch(const struct tt_problem *problem)
 {
-    switch (problem->function) {
-    case TT_ALL_REDUCE:
-    case TT_REDUCE:
-    case TT_BROADCAST:
-    case TT_REDUCE_SCATTER:
-    case TT_ALL_GATHER:
-        return problem->nranks > 1 && !problem->is_uneven;
-    default:
-        return false;
-    }
+    return tt_switch.can(problem);
 }
 
 static int ready(const struct stage *stage)

@@ -10,26 +10,7 @@
 
 enum { COUNT = 3000, STREAMS = 3 };
 
-__global__ void put(int *to, int rank, const int *round)
-{
-    for (int i = threadIdx.x; i < COUNT; i += blockDim.x) {
-        to[i] = (rank + 1) * (i % 997) + *round;
-    }
-}
-
-// Counts elements that are not the sum of what all ranks put; then the next round.
-__global__ void judge(const int *sum, int size, int *round, int *wrong)
-{
-    for (int i = threadIdx.x; i < COUNT; i += blockDim.x) {
-        if (sum[i] != size * (size + 1) / 2 * (i % 997) + size * *round) {
-            atomicAdd(wrong, 1);
-        }
-    }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        ++*round;
-    }
-}
+#include "rounds.cuh"
 
 struct work {
     member m;
