@@ -188,16 +188,17 @@ static cudaError_t check_host(const char *function, const char *where, size_t by
 
 cudaError_t vgpu_budget_take(const char *function, struct vgpu_device *device, size_t bytes)
 {
-    char where[40] = "in host memory";
+    char where[64] = "in host memory";
     if (device) {
         size_t used = atomic_load(&device->memory_used);
         size_t total = device->info.memory_bytes;
         if (bytes > total || used > total - bytes) {
             return vgpu_fail(cudaErrorMemoryAllocation,
-                             "%s: %zu bytes asked for, %zu of %zu free on device %d", function,
-                             bytes, total > used ? total - used : 0, total, device->ordinal);
+                             "%s: %zu bytes asked for, %zu of %zu free on %s", function, bytes,
+                             total > used ? total - used : 0, total,
+                             vgpu_device_name(device->ordinal).text);
         }
-        (void)snprintf(where, sizeof(where), "on device %d", device->ordinal);
+        (void)snprintf(where, sizeof(where), "on %s", vgpu_device_name(device->ordinal).text);
     }
     cudaError_t error = check_host(function, where, bytes);
     if (error != cudaSuccess) {

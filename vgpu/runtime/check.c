@@ -109,12 +109,13 @@ void vgpu_check_describe_device(int device, FILE *out)
         name = on->name[i];
     }
     if (on->count > 0) {
-        (void)fprintf(out, "kernel %s runs on device %d", name ? name : "(unnamed)", device);
+        (void)fprintf(out, "kernel %s runs on %s", name ? name : "(unnamed)",
+                      vgpu_device_name(device).text);
     } else if (on->begun == 0) {
-        (void)fprintf(out, "no kernel has been launched on device %d", device);
+        (void)fprintf(out, "no kernel has been launched on %s", vgpu_device_name(device).text);
     } else {
-        (void)fprintf(out, "no kernel runs on device %d; the last one there, %s, has ended", device,
-                      on->last);
+        (void)fprintf(out, "no kernel runs on %s; the last one there, %s, has ended",
+                      vgpu_device_name(device).text, on->last);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -159,12 +159,13 @@ static void warn_of_second(const struct vgpu_barrier_use *use, const struct visi
     }
     const char *line = vgpu_place_of(first->opened_from, false);
     (void)snprintf(text, sizeof(text),
-                   "rank %d, device %d: kernel %s%s: warning: %s %d of rank %d is used by block "
+                   "rank %d, %s: kernel %s%s: warning: %s %d of rank %d is used by block "
                    "(%u,%u,%u), which opened it at %s and has closed it, and now by block "
                    "(%u,%u,%u) of the same launch at %s: on a GPU blocks run at the same time: "
                    "give each its own index, unless they are ordered",
-                   use->rank, block->device, block->launch->name, where, use->kind, use->index,
-                   use->rank, a.x, a.y, a.z, line, b.x, b.y, b.z, vgpu_place_of(place, false));
+                   use->rank, vgpu_device_name(block->device).text, block->launch->name, where,
+                   use->kind, use->index, use->rank, a.x, a.y, a.z, line, b.x, b.y, b.z,
+                   vgpu_place_of(place, false));
     vgpu_check_say(text);
 }
 

@@ -228,7 +228,8 @@ static void describe_block(struct vgpu_worker *worker, struct vgpu_block *block,
     if (rank >= 0) {
         (void)fprintf(out, "rank %d, ", rank);
     }
-    (void)fprintf(out, "device %d: kernel %s", launch->operation.device->ordinal, launch->name);
+    (void)fprintf(out, "%s: kernel %s", vgpu_device_name(launch->operation.device->ordinal).text,
+                  launch->name);
     if (kernel && kernel->file) {
         (void)fprintf(out, " (%s:%d)", kernel->file, kernel->line);
     }

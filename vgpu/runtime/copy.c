@@ -74,9 +74,8 @@ static cudaError_t check_side(const char *function, bool writes, const void *add
                          what, address);
     }
     if (host_side && range.kind == VGPU_MEMORY_DEVICE) {
-        return vgpu_fail(cudaErrorInvalidValue,
-                         "%s %p is memory of device %d; the direction says host", what, address,
-                         range.device);
+        return vgpu_fail(cudaErrorInvalidValue, "%s %p is memory of %s; the direction says host",
+                         what, address, vgpu_device_name(range.device).text);
     }
     *kind_out = range.kind;
     return cudaSuccess;

@@ -9,6 +9,7 @@
 #include "machine.h"
 #include "memory.h"
 #include "stream.h"
+#include "vgpu/native.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -134,14 +135,13 @@ cudaError_t vgpu_device_ready(const struct vgpu_device *device)
         return allowed;
     }
     if (!device) {
-        const char *wrong = vgpu_machine()->error;
-        if (*wrong) {
-            return vgpu_fail(cudaErrorInitializationError, "no virtual machine: %s", wrong);
+        const struct vgpu_machine *machine = vgpu_machine();
+        if (machine->error[0]) {
+            return vgpu_fail((cudaError_t)machine->error_code, "no virtual GPUs: %s",
+                             machine->error);
         }
-        return vgpu_fail(cudaErrorNoDevice,
-                         "no device is visible (VGPU_MACHINE is %s; "
-                         "CUDA_VISIBLE_DEVICES may hide devices)",
-                         vgpu_machine()->name);
+        return vgpu_fail(cudaErrorNoDevice, "no device is visible: VGPU_MACHINE is %s%s%s",
+                         machine->name, machine->hidden[0] ? "; " : "", machine->hidden);
     }
     pthread_once(&fork_once, watch_forks);
     cudaError_t sticky = (cudaError_t)atomic_load(&device->sticky_error);
@@ -149,8 +149,8 @@ cudaError_t vgpu_device_ready(const struct vgpu_device *device)
         return fail_forked();
     }
     if (sticky != cudaSuccess) {
-        return vgpu_fail(sticky, "device %d has failed before (%s); cudaDeviceReset clears it",
-                         device->ordinal, cudaGetErrorName(sticky));
+        return vgpu_fail(sticky, "%s has failed before (%s); cudaDeviceReset clears it",
+                         vgpu_device_name(device->ordinal).text, cudaGetErrorName(sticky));
     }
     return cudaSuccess;
 }
@@ -167,6 +167,24 @@ cudaError_t vgpu_device_get(const char *function, int ordinal, struct vgpu_devic
     }
     *device_out = &all_devices[ordinal];
     return cudaSuccess;
+}
+
+struct vgpu_device_name vgpu_device_name(int ordinal)
+{
+    struct vgpu_device_name name;
+    int used = snprintf(name.text, sizeof(name.text), "device %d", ordinal);
+    const struct vgpu_device *device = vgpu_device(ordinal);
+    if (device && vgpu_machine()->is_renumbered) {
+        (void)snprintf(name.text + used, sizeof(name.text) - (size_t)used, " (physical %d)",
+                       device->info.physical);
+    }
+    return name;
+}
+
+int vgpuPhysicalDevice(int device)
+{
+    const struct vgpu_device *found = vgpu_device(device);
+    return found ? found->info.physical : -1;
 }
 
 struct vgpu_device *vgpu_device_by_uuid(const unsigned char uuid[16])
@@ -405,18 +423,18 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
                          "cudaDeviceEnablePeerAccess: flags are 0x%x; they must be 0", flags);
     }
     if (other == device) {
-        return vgpu_fail(cudaErrorInvalidDevice,
-                         "cudaDeviceEnablePeerAccess: device %d is its own peer", peer);
+        return vgpu_fail(cudaErrorInvalidDevice, "cudaDeviceEnablePeerAccess: %s is its own peer",
+                         vgpu_device_name(peer).text);
     }
     if (!vgpu_peer_access(device, other)) {
         return vgpu_fail(cudaErrorPeerAccessUnsupported,
-                         "cudaDeviceEnablePeerAccess: devices %d and %d are not linked",
-                         device->ordinal, peer);
+                         "cudaDeviceEnablePeerAccess: %s and %s are not linked",
+                         vgpu_device_name(device->ordinal).text, vgpu_device_name(peer).text);
     }
     if (atomic_exchange(&peer_enabled[device->ordinal][peer], true)) {
         return vgpu_fail(cudaErrorPeerAccessAlreadyEnabled,
-                         "cudaDeviceEnablePeerAccess: device %d already has access to %d",
-                         device->ordinal, peer);
+                         "cudaDeviceEnablePeerAccess: %s already has access to %s",
+                         vgpu_device_name(device->ordinal).text, vgpu_device_name(peer).text);
     }
     return cudaSuccess;
 }
@@ -431,8 +449,8 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer)
     }
     if (error == cudaSuccess && !atomic_exchange(&peer_enabled[device->ordinal][peer], false)) {
         error = vgpu_fail(cudaErrorPeerAccessNotEnabled,
-                          "cudaDeviceDisablePeerAccess: device %d has no access to %d",
-                          device->ordinal, peer);
+                          "cudaDeviceDisablePeerAccess: %s has no access to %s",
+                          vgpu_device_name(device->ordinal).text, vgpu_device_name(peer).text);
     }
     return error;
 }

@@ -62,6 +62,13 @@ cudaError_t vgpu_device_ready(const struct vgpu_device *device);
 // cudaSuccess and the device in *device_out, or cudaErrorInvalidDevice (cudaErrorNoDevice, ...) in
 // the name of `function`. Does not look at sticky errors.
 cudaError_t vgpu_device_get(const char *function, int ordinal, struct vgpu_device **device_out);
+// A device as messages name it: "device 0", or "device 0 (physical 3)" where a process does not see
+// the whole machine in its order, so that the number alone says little to others. To be used as an
+// argument: vgpu_device_name(0).text lives until the call returns.
+struct vgpu_device_name {
+    char text[48];
+};
+struct vgpu_device_name vgpu_device_name(int ordinal);
 // The visible device with this uuid; NULL where there is none.
 struct vgpu_device *vgpu_device_by_uuid(const unsigned char uuid[16]);
 // What cudaDeviceSetLimit set (or the default) for `limit`, in bytes or a count; 0 for an unknown

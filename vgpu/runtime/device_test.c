@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "expect.h"
+#include "vgpu/native.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -185,6 +186,59 @@ static int child_visible(void)
            second.pciBusID != 0x43 || cudaSetDevice(2) != cudaErrorInvalidDevice;
 }
 
+static bool says(const char *part)
+{
+    bool is_there = strstr(vgpuLastErrorText(), part) != NULL;
+    if (!is_there) {
+        printf("\"%s\" is not in: %s\n", part, vgpuLastErrorText());
+    }
+    return is_there;
+}
+
+// CUDA_VISIBLE_DEVICES=6,1: messages name the machine's numbers beside those of this process.
+static int child_named(void)
+{
+    int device = -7;
+    char bus[16] = "";
+    return vgpuPhysicalDevice(0) != 6 || vgpuPhysicalDevice(1) != 1 ||
+           vgpuPhysicalDevice(2) != -1 || vgpuPhysicalDevice(-1) != -1 ||
+           cudaDeviceEnablePeerAccess(0, 0) != cudaErrorInvalidDevice ||
+           !says("device 0 (physical 6) is its own peer") ||
+           cudaDeviceDisablePeerAccess(1) != cudaErrorPeerAccessNotEnabled ||
+           !says("device 0 (physical 6) has no access to device 1 (physical 1)") ||
+           cudaDeviceGetPCIBusId(bus, sizeof(bus), 0) != cudaSuccess ||
+           strcmp(bus, "0000:D1:00.0") != 0 ||
+           cudaDeviceGetByPCIBusId(&device, "0000:d1:00.0") != cudaSuccess || device != 0 ||
+           cudaDeviceGetByPCIBusId(&device, "0000:43:00.0") != cudaSuccess || device != 1 ||
+           // GPU 0 of the machine is there, but not for this process.
+           cudaDeviceGetByPCIBusId(&device, "0000:1b:00.0") != cudaErrorInvalidDevice;
+}
+
+// CUDA_VISIBLE_DEVICES=1,1: as CUDA 13.0 answers.
+static int child_twice(void)
+{
+    int count = 9;
+    return cudaGetDeviceCount(&count) != cudaErrorInvalidDevice ||
+           cudaSetDevice(0) != cudaErrorInvalidDevice || cuInit(0) != CUDA_ERROR_INVALID_DEVICE ||
+           !says("CUDA_VISIBLE_DEVICES is \"1,1\": it names GPU 1 twice");
+}
+
+// CUDA_VISIBLE_DEVICES=8: no such device.
+static int child_hidden(void)
+{
+    int count = 9;
+    return cudaGetDeviceCount(&count) != cudaErrorNoDevice ||
+           !says("CUDA_VISIBLE_DEVICES is \"8\": its first entry names none of 8 GPUs");
+}
+
+// VGPU_DEVICES=5,2 with CUDA_VISIBLE_DEVICES=1,0: counted inside the task's set.
+static int child_task(void)
+{
+    int count = 0;
+    return cudaGetDeviceCount(&count) != cudaSuccess || count != 2 || vgpuPhysicalDevice(0) != 5 ||
+           vgpuPhysicalDevice(1) != 2;
+}
+
 static int child_pcie(void)
 {
     int count = 0;
@@ -210,10 +264,17 @@ static void other_machines(void)
 {
     EXPECT_EQ(run_with("none", "none", NULL), 0);
     EXPECT_EQ(run_with("none", "dgx-h100", ""), 0);
-    EXPECT_EQ(run_with("none", "dgx-h100", "1,1"), 0);
+    EXPECT_EQ(run_with("twice", "dgx-h100", "1,1"), 0);
+    EXPECT_EQ(run_with("hidden", "dgx-h100", "8"), 0);
     EXPECT_EQ(run_with("unknown", "dgx-x1", NULL), 0);
     EXPECT_EQ(run_with("unknown", "/nowhere/box.xml", NULL), 0);
     EXPECT_EQ(run_with("visible", "dgx-h100", "6,1"), 0);
+    EXPECT_EQ(run_with("named", "dgx-h100", "6,1"), 0);
+    EXPECT_EQ(setenv("VGPU_DEVICES", "5,2", 1), 0);
+    EXPECT_EQ(run_with("task", "dgx-h100", "1,0"), 0);
+    EXPECT_EQ(setenv("VGPU_DEVICES", "5,9", 1), 0);
+    EXPECT_EQ(run_with("unknown", "dgx-h100", NULL), 0);
+    EXPECT_EQ(unsetenv("VGPU_DEVICES"), 0);
     EXPECT_EQ(run_with("pcie", "pcie-4", NULL), 0);
     EXPECT_EQ(run_with("a100", "hgx-a100", NULL), 0);
 }
@@ -268,8 +329,10 @@ static int run_child(const char *name)
     static const struct {
         const char *name;
         int (*function)(void);
-    } children[] = {{"none", child_none}, {"unknown", child_unknown}, {"visible", child_visible},
-                    {"pcie", child_pcie}, {"a100", child_a100},       {"sparse", child_sparse}};
+    } children[] = {{"none", child_none},    {"unknown", child_unknown}, {"visible", child_visible},
+                    {"named", child_named},  {"twice", child_twice},     {"hidden", child_hidden},
+                    {"task", child_task},    {"pcie", child_pcie},       {"a100", child_a100},
+                    {"sparse", child_sparse}};
     for (size_t i = 0; i < sizeof(children) / sizeof(children[0]); i++) {
         if (strcmp(children[i].name, name) == 0) {
             return children[i].function();

@@ -219,9 +219,9 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device)
         while (uses > 0 && !atomic_compare_exchange_weak(&primary_uses[device], &uses, uses - 1)) {
         }
         if (uses == 0) {
-            error =
-                vgpu_fail(cudaErrorDeviceUninitialized,
-                          "cuDevicePrimaryCtxRelease: device %d's context is not retained", device);
+            error = vgpu_fail(cudaErrorDeviceUninitialized,
+                              "cuDevicePrimaryCtxRelease: the context of %s is not retained",
+                              vgpu_device_name(device).text);
         }
     }
     return vgpu_driver_end(before, error);

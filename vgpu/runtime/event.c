@@ -159,8 +159,9 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
     }
     if (on->device != found->device) {
         return vgpu_fail(cudaErrorInvalidResourceHandle,
-                         "cudaEventRecord: the event is of device %d, the stream of device %d",
-                         found->device->ordinal, on->device->ordinal);
+                         "cudaEventRecord: the event is of %s, the stream of %s",
+                         vgpu_device_name(found->device->ordinal).text,
+                         vgpu_device_name(on->device->ordinal).text);
     }
     if (captures) {
         return record_captured(found, on, flags);

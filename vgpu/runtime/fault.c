@@ -35,9 +35,9 @@ static void describe_place(char *out, size_t bytes, const struct vgpu_launch *la
 {
     int rank = vgpu_check_rank_of(launch);
     int used = rank >= 0 ? snprintf(out, bytes, "rank %d, ", rank) : 0;
-    used +=
-        snprintf(out + used, bytes - (size_t)used, "device %d: %s%s",
-                 launch->operation.device->ordinal, launch->task ? "" : "kernel ", launch->name);
+    used += snprintf(out + used, bytes - (size_t)used, "%s: %s%s",
+                     vgpu_device_name(launch->operation.device->ordinal).text,
+                     launch->task ? "" : "kernel ", launch->name);
     const struct vgpu_kernel *kernel = launch->kernel;
     if (kernel && kernel->file && (size_t)used < bytes) {
         used += snprintf(out + used, bytes - (size_t)used, " (%s:%d)", kernel->file, kernel->line);
@@ -305,8 +305,8 @@ static cudaError_t report_left(const char *name, cudaStream_t stream,
         error = describe_signal(fault, text, sizeof(text));
     }
     device = device ? device : vgpu_current_device();
-    (void)snprintf(place, sizeof(place), "device %d: kernel %s, in the thread that called it",
-                   device->ordinal, name);
+    (void)snprintf(place, sizeof(place), "%s: kernel %s, in the thread that called it",
+                   vgpu_device_name(device->ordinal).text, name);
     fail_device(device, place, error, text, NULL);
     return vgpu_fail(error, "%s: %s", place, text);
 }

@@ -186,10 +186,11 @@ static cudaError_t check_image(struct vgpu_kernel_entry *entry, const struct vgp
                                  image->targets[i].ptx ? "compute" : "sm", image->targets[i].arch);
     }
     (void)vgpu_fail(cudaErrorNoKernelImageForDevice,
-                    "kernel %s (%s) was compiled for %s; device %d has compute capability %d.%d: "
+                    "kernel %s (%s) was compiled for %s; %s has compute capability %d.%d: "
                     "compile with -arch=sm_%d%d, or choose another VGPU_MACHINE",
-                    kernel->name, image->source, *targets ? targets : "nothing", device->ordinal,
-                    device->info.major, device->info.minor, device->info.major, device->info.minor);
+                    kernel->name, image->source, *targets ? targets : "nothing",
+                    vgpu_device_name(device->ordinal).text, device->info.major, device->info.minor,
+                    device->info.major, device->info.minor);
     if (!atomic_exchange(&entry->told_no_image, true)) {
         vgpu_say("%s", vgpu_last_error_text());
     }
@@ -328,8 +329,9 @@ static cudaError_t launch_kernel(const void *function, void **arguments,
     }
     if (stream->device != vgpu_current_device()) {
         return vgpu_fail(cudaErrorInvalidResourceHandle,
-                         "launching a kernel: the stream is of device %d, the current device is %d",
-                         stream->device->ordinal, vgpu_current_device()->ordinal);
+                         "launching a kernel: the stream is of %s, the current device is %s",
+                         vgpu_device_name(stream->device->ordinal).text,
+                         vgpu_device_name(vgpu_current_device()->ordinal).text);
     }
     struct vgpu_launch *launch = NULL;
     error = vgpu_kernel_launch_new(stream->device, function, shape, arguments, &launch);

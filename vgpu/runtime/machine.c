@@ -1,4 +1,5 @@
-// Built-in virtual machines, the choice by VGPU_MACHINE, and CUDA_VISIBLE_DEVICES.
+// Built-in virtual machines, and the choice by VGPU_MACHINE. visible.c has what a process sees of
+// it.
 //
 // A machine is a table of facts about real ones: devices, PCI addresses, memory, links. Uuids come
 // from a hash of machine name and index, so that every process names the same device alike.
@@ -105,12 +106,12 @@ bool vgpu_machine_busid(const char *text, long *busid_out)
 {
     long field[3];
     int count = 0;
-    const char *at = text;
+    const char *at = text + strspn(text, " \t\n\v\f\r");
     do {
         at = read_field(count > 0 ? at + 1 : at, 8, &field[count]);
         count++;
     } while (at && *at == ':' && count < 3);
-    if (!at || count < 2) {
+    if (!at || count < 2 || (count == 2 && *at != '.')) {
         return false;
     }
     long function = 0;
@@ -157,90 +158,6 @@ bool vgpu_machine_builtin(struct vgpu_machine *machine, const char *name)
         machine->linked[i] = found->nvlink ? all & ~(1ull << i) : 0;
     }
     return true;
-}
-
-// ---- CUDA_VISIBLE_DEVICES ----------------------------------------------------------------------
-
-static void format_uuid(const unsigned char uuid[16], char text[48])
-{
-    int at = snprintf(text, 48, "GPU-");
-    for (int i = 0; i < 16; i++) {
-        bool dash = i == 4 || i == 6 || i == 8 || i == 10;
-        at += snprintf(text + at, 48 - (size_t)at, "%s%02x", dash ? "-" : "", uuid[i]);
-    }
-}
-
-// The one device whose uuid begins with `prefix`, or -1.
-static int find_uuid(const struct vgpu_machine *machine, const char *prefix, size_t length)
-{
-    int found = -1;
-    for (int i = 0; i < machine->device_count; i++) {
-        char text[48];
-        format_uuid(machine->device[i].uuid, text);
-        if (length <= strlen(text) && strncasecmp(prefix, text, length) == 0) {
-            if (found >= 0) {
-                return -1; // ambiguous
-            }
-            found = i;
-        }
-    }
-    return found;
-}
-
-// The device that one entry names, or -1. An entry is an index or an unambiguous prefix of a uuid.
-static int find_visible(const struct vgpu_machine *machine, const char *entry, size_t length)
-{
-    while (length > 0 && isspace((unsigned char)entry[0])) {
-        entry++;
-        length--;
-    }
-    while (length > 0 && isspace((unsigned char)entry[length - 1])) {
-        length--;
-    }
-    if (length == 0) {
-        return -1;
-    }
-    if (length >= 4 && strncasecmp(entry, "GPU-", 4) == 0) {
-        return find_uuid(machine, entry, length);
-    }
-    int value = 0;
-    for (size_t i = 0; i < length; i++) {
-        if (!isdigit((unsigned char)entry[i]) || value > VGPU_MAX_DEVICES) {
-            return -1;
-        }
-        value = value * 10 + (entry[i] - '0');
-    }
-    return value < machine->device_count ? value : -1;
-}
-
-void vgpu_machine_filter(struct vgpu_machine *machine, const char *visible)
-{
-    if (!visible) {
-        return;
-    }
-    struct vgpu_device_info kept[VGPU_MAX_DEVICES];
-    int count = 0;
-    for (const char *entry = visible;;) {
-        const char *comma = strchr(entry, ',');
-        size_t length = comma ? (size_t)(comma - entry) : strlen(entry);
-        int index = find_visible(machine, entry, length);
-        if (index < 0) {
-            break;
-        }
-        for (int i = 0; i < count; i++) {
-            if (kept[i].physical == machine->device[index].physical) {
-                machine->device_count = 0; // listed twice: CUDA shows none
-                return;
-            }
-        }
-        kept[count++] = machine->device[index];
-        if (!comma) {
-            break;
-        }
-        entry = comma + 1;
-    }
-    memcpy(machine->device, kept, (size_t)count * sizeof(kept[0]));
-    machine->device_count = count;
 }
 
 // ---- The choice --------------------------------------------------------------------------------
@@ -291,11 +208,22 @@ static void choose_machine(void)
                 name);
         }
     }
+    int count = chosen.device_count;
+    if (!chosen.error[0]) {
+        vgpu_machine_restrict(&chosen, vgpu_setting(VGPU_SETTING_DEVICES));
+    }
     if (chosen.error[0]) {
         chosen.device_count = 0;
+        chosen.error_code = cudaErrorInitializationError;
         (void)fprintf(stderr, "vgpu: %s\n", chosen.error);
+        return;
     }
+    vgpu_machine_order(&chosen, vgpu_setting(VGPU_SETTING_DEVICE_ORDER));
     vgpu_machine_filter(&chosen, vgpu_setting(VGPU_SETTING_VISIBLE_DEVICES));
+    chosen.is_renumbered = chosen.device_count != count;
+    for (int i = 0; i < chosen.device_count; i++) {
+        chosen.is_renumbered |= chosen.device[i].physical != i;
+    }
 }
 
 const struct vgpu_machine *vgpu_machine(void)

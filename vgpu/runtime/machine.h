@@ -11,11 +11,16 @@ struct vgpu_machine {
     int device_count;
     struct vgpu_device_info device[VGPU_MAX_DEVICES];
     uint64_t linked[VGPU_MAX_DEVICES]; // bit p of linked[d]: NVLink between physical devices d, p
-    char error[512];                   // what is wrong with VGPU_MACHINE; "" if nothing is
+    char error[512];    // why no device can be used: a bad setting; "" if nothing is wrong
+    int error_code;     // the cudaError_t of calls where `error` is not empty
+    bool is_renumbered; // devices are hidden, or have other numbers than the machine gives them
+    char hidden[256];   // which setting hides devices, for a process that sees none
 };
 
-// The machine as this process sees it: VGPU_MACHINE, then CUDA_VISIBLE_DEVICES. Made on the first
-// call (any thread); a bad VGPU_MACHINE is said once on stderr and gives no devices and an error.
+// The machine as this process sees it: VGPU_MACHINE, of that what vgpu/limit.h and VGPU_DEVICES
+// leave, numbered by CUDA_DEVICE_ORDER, then CUDA_VISIBLE_DEVICES. Made on the first call (any
+// thread); a bad setting gives no devices and an error, which is said once on stderr unless it is
+// one of CUDA's own settings.
 const struct vgpu_machine *vgpu_machine(void);
 
 // Fills *machine with the built-in machine `name`; false where there is none of that name.
@@ -27,11 +32,22 @@ bool vgpu_machine_builtin(struct vgpu_machine *machine, const char *name);
 bool vgpu_machine_parse(struct vgpu_machine *machine, const char *text, size_t length,
                         const char *name);
 
+// Keeps the devices that `devices` lists (VGPU_DEVICES: the machine's numbers, or uuids and
+// beginnings of them, between commas, in any order; NULL: all) and that vgpu/limit.h allows, in the
+// machine's order. What is no list of its devices leaves none, and machine->error.
+void vgpu_machine_restrict(struct vgpu_machine *machine, const char *devices);
+
+// Numbers the devices as CUDA_DEVICE_ORDER says: NULL and FASTEST_FIRST by capability and number of
+// multiprocessors, the machine's order among equals; PCI_BUS_ID by address. Anything else leaves
+// none, and the error that CUDA gives then.
+void vgpu_machine_order(struct vgpu_machine *machine, const char *order);
+
 // Applies the rules of CUDA_VISIBLE_DEVICES: keeps the devices that `visible` lists, in its order,
-// up to the first invalid entry; none where one is listed twice. NULL keeps all.
+// up to the first invalid entry; none, and an error, where one is listed twice before that. NULL
+// keeps all.
 void vgpu_machine_filter(struct vgpu_machine *machine, const char *visible);
 
-// Reads "[domain:]bus:device[.function]" (hexadecimal) into *busid_out as
+// Reads "domain:bus:device[.function]" or "bus:device.function" (hexadecimal) into *busid_out as
 // domain << 16 | bus << 8 | device << 3 | function. False where `text` is anything else.
 bool vgpu_machine_busid(const char *text, long *busid_out);
 

@@ -1,4 +1,4 @@
-// Machines: the built-in ones, topology files good and bad, CUDA_VISIBLE_DEVICES.
+// Machines: the built-in ones, topology files good and bad, PCI addresses.
 // SPDX-License-Identifier: Apache-2.0
 #include "machine.h"
 
@@ -173,36 +173,42 @@ static void damaged_files(void)
     free(text);
 }
 
-static int filter(const char *visible)
+static void addresses(void)
 {
-    vgpu_machine_builtin(&machine, "dgx-h100");
-    vgpu_machine_filter(&machine, visible);
-    return machine.device_count;
-}
-
-static void visible_devices(void)
-{
-    EXPECT_EQ(filter(NULL), 8);
-    EXPECT_EQ(filter(""), 0);
-    EXPECT_EQ(filter("3,1"), 2);
-    EXPECT_EQ(machine.device[0].physical, 3);
-    EXPECT_EQ(machine.device[1].physical, 1);
-    EXPECT_EQ(filter(" 2 , 5"), 2);
-    EXPECT_EQ(filter("0,9,1"), 1); // stops at the first invalid one
-    EXPECT_EQ(filter("-1,0"), 0);
-    EXPECT_EQ(filter("1,1"), 0); // twice: none
-    EXPECT_EQ(filter("1,2,1"), 0);
-    EXPECT_EQ(filter("NoDevFiles"), 0);
-    EXPECT_EQ(filter("99999999999999999999"), 0);
-    EXPECT_EQ(filter("GPU-"), 0); // fits several
-
-    filter(NULL);
-    char prefix[16];
-    const unsigned char *uuid = machine.device[6].uuid;
-    snprintf(prefix, sizeof(prefix), "GPU-%02x%02x%02x%02x", uuid[0], uuid[1], uuid[2], uuid[3]);
-    EXPECT_EQ(filter(prefix), 1);
-    EXPECT_EQ(machine.device[0].physical, 6);
-    EXPECT_EQ(filter("GPU-zz"), 0);
+    static const struct {
+        const char *text;
+        long value; // -1: refused
+    } rows[] = {
+        // As CUDA 13.0 answers.
+        {"0000:1b:00.0", 0x1b00},
+        {"1b:00.0", 0x1b00},
+        {"1b:0.0", 0x1b00},
+        {"0000:1b:00", 0x1b00},
+        {"00000001:1B:02.0", 0x11b10},
+        {" 0000:1b:00.0", 0x1b00},
+        {"0000:1b:00.1", 0x1b01},
+        {"1b:00", -1},
+        {"0000:1b:00.", -1},
+        {"0000:1b:00.0 ", -1},
+        {"1b.0", -1},
+        {"", -1},
+        {"x", -1},
+        {"0000-1b-00.0", -1},
+        {"0000:1b:00.8", -1},
+        {"10000:1b:00.0", -1},
+        {"0:100:0.0", -1},
+        {"0:0:20.0", -1},
+        {":1b:00.0", -1},
+        {"0:1b:00:0", -1},
+        {"000000001:1b:00.0", -1},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        long value = -1;
+        EXPECT_EQ(vgpu_machine_busid(rows[i].text, &value), rows[i].value >= 0);
+        if (!EXPECT_EQ(value, rows[i].value)) {
+            printf("for %s\n", rows[i].text);
+        }
+    }
 }
 
 int main(void)
@@ -213,6 +219,6 @@ int main(void)
     RUN(links_between_pairs);
     RUN(mistakes_in_files);
     RUN(damaged_files);
-    RUN(visible_devices);
+    RUN(addresses);
     return expect_result();
 }

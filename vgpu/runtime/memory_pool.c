@@ -247,8 +247,9 @@ cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool)
         error = find_pool(function, pool, &wanted);
     }
     if (error == cudaSuccess && wanted->device != found) {
-        error = vgpu_fail(cudaErrorInvalidValue, "%s: the pool is of device %d, not %d", function,
-                          wanted->device->ordinal, device);
+        error = vgpu_fail(cudaErrorInvalidValue, "%s: the pool is of %s, not of %s", function,
+                          vgpu_device_name(wanted->device->ordinal).text,
+                          vgpu_device_name(device).text);
     }
     if (error == cudaSuccess) {
         vgpu_memory_lock();
@@ -427,13 +428,13 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessD
             return error;
         }
         if (device == found->device && flags != cudaMemAccessFlagsProtReadWrite) {
-            return vgpu_fail(cudaErrorInvalidDevice,
-                             "%s: device %d owns the pool and keeps its access", function,
-                             device->ordinal);
+            return vgpu_fail(cudaErrorInvalidDevice, "%s: %s owns the pool and keeps its access",
+                             function, vgpu_device_name(device->ordinal).text);
         }
         if (flags != cudaMemAccessFlagsProtNone && !vgpu_peer_access(device, found->device)) {
-            return vgpu_fail(cudaErrorInvalidDevice, "%s: device %d cannot reach memory of %d",
-                             function, device->ordinal, found->device->ordinal);
+            return vgpu_fail(cudaErrorInvalidDevice, "%s: %s cannot reach memory of %s", function,
+                             vgpu_device_name(device->ordinal).text,
+                             vgpu_device_name(found->device->ordinal).text);
         }
         found->access[device->ordinal] = (unsigned char)flags;
     }

@@ -211,8 +211,8 @@ static cudaError_t add_device(CUmemGenericAllocationHandle handle, int ordinal)
         return error;
     }
     if (!device->info.multicast) {
-        return vgpu_fail(cudaErrorNotSupported, "%s: device %d has no multicast", function,
-                         ordinal);
+        return vgpu_fail(cudaErrorNotSupported, "%s: %s has no multicast", function,
+                         vgpu_device_name(ordinal).text);
     }
     error = control_lock(function, multicast);
     if (error != cudaSuccess) {
@@ -364,9 +364,9 @@ static cudaError_t bind_locked(const char *function, struct vgpu_multicast *mult
     int member = choose_member(multicast, part->backing->label.uuid, offset, part->bytes);
     if (member < 0) {
         return vgpu_fail(cudaErrorInvalidValue,
-                         "%s: the memory is of device %d, which was not added to the multicast "
+                         "%s: the memory is of %s, which was not added to the multicast "
                          "object, or has memory bound at offset %zu already",
-                         function, part->backing->device, offset);
+                         function, vgpu_device_name(part->backing->device).text, offset);
     }
     int index = free_binding(control);
     if (index < 0) {
@@ -561,9 +561,9 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice devi
             vgpu_multimem_forget();
         } else {
             error = vgpu_fail(cudaErrorInvalidValue,
-                              "%s: this process has bound no memory of device %d with %zu bytes at "
+                              "%s: this process has bound no memory of %s with %zu bytes at "
                               "offset %zu",
-                              function, device, bytes, multicast_offset);
+                              function, vgpu_device_name(device).text, bytes, multicast_offset);
         }
     }
     vgpu_memory_unlock();

@@ -274,8 +274,8 @@ cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribu
     }
     if (a == b) {
         return vgpu_fail(cudaErrorInvalidDevice,
-                         "cudaDeviceGetP2PAttribute: source and destination are both device %d",
-                         source);
+                         "cudaDeviceGetP2PAttribute: source and destination are both %s",
+                         vgpu_device_name(source).text);
     }
     bool linked = vgpu_peer_access(a, b);
     switch (attribute) {

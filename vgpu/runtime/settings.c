@@ -35,10 +35,17 @@ const struct vgpu_setting_row vgpu_setting_rows[VGPU_SETTINGS] = {
     [VGPU_SETTING_OVERCOMMIT] =
         {"VGPU_OVERCOMMIT", "`0`, `1`", "`0`", "0.1",
          "`1`: give out more device memory than the host could fill (sparse windows)"},
+    [VGPU_SETTING_DEVICES] =
+        {"VGPU_DEVICES", "the machine's numbers or UUIDs, between commas", "all", "0.2",
+         "the GPUs of the machine that a task has; `CUDA_VISIBLE_DEVICES` then counts from 0 among "
+         "these: [binding.md](binding.md)"},
     [VGPU_SETTING_VISIBLE_DEVICES] =
         {"CUDA_VISIBLE_DEVICES", "numbers or UUIDs between commas", "all", "0.1",
          "which GPUs the program sees, in which order; as with CUDA, an entry that names no device "
-         "ends the list"},
+         "ends the list: [binding.md](binding.md)"},
+    [VGPU_SETTING_DEVICE_ORDER] =
+        {"CUDA_DEVICE_ORDER", "`FASTEST_FIRST`, `PCI_BUS_ID`", "`FASTEST_FIRST`", "0.2",
+         "how GPUs are numbered, before `CUDA_VISIBLE_DEVICES`; among equals the machine's order"},
 };
 
 const char *vgpu_setting(enum vgpu_setting setting)

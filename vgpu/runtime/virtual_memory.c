@@ -355,9 +355,9 @@ static cudaError_t check_reach(const char *function, const struct vgpu_mapping *
     struct vgpu_device *device = vgpu_device(access->location.id);
     if (owner && access->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
         !vgpu_peer_access(owner, device)) {
-        return vgpu_fail(cudaErrorInvalidDevice,
-                         "%s: device %d has no access to memory of device %d (not linked)",
-                         function, device->ordinal, owner->ordinal);
+        return vgpu_fail(
+            cudaErrorInvalidDevice, "%s: %s has no access to memory of %s (not linked)", function,
+            vgpu_device_name(device->ordinal).text, vgpu_device_name(owner->ordinal).text);
     }
     return cudaSuccess;
 }

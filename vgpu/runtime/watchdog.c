@@ -48,12 +48,11 @@ static void speak(struct vgpu_block *block, uint64_t *spoken)
         return;
     }
     *spoken = serial;
-    vgpu_say(
-        "device %d: kernel %s: block (%u,%u,%u): a thread has run for %d ms without waiting or "
-        "yielding while others of its block could run (a loop on a variable that is not "
-        "volatile or atomic?)",
-        HINT(block->device), name, HINT(block->index.x), HINT(block->index.y), HINT(block->index.z),
-        LOOK_MS * LOOKS);
+    vgpu_say("%s: kernel %s: block (%u,%u,%u): a thread has run for %d ms without waiting or "
+             "yielding while others of its block could run (a loop on a variable that is not "
+             "volatile or atomic?)",
+             vgpu_device_name(HINT(block->device)).text, name, HINT(block->index.x),
+             HINT(block->index.y), HINT(block->index.z), LOOK_MS * LOOKS);
 }
 
 // Returns whether the worker runs a block.
