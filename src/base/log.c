@@ -1,196 +1,172 @@
-// Messages and the last error. See log.h. SPDX-License-Identifier: Apache-2.0
+// Messages: who wants them, their lines. See log.h. SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
-#include "base/file_name.h"
+#include "base/log_output.h"
+#include "base/log_settings.h"
 #include "base/params.h"
+#include "tutti.h"
 
 #include <cuda_runtime.h>
-#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 1024, ERROR_BYTES = 1024 };
+enum { TEXT_BYTES = 1024, LINE_BYTES = TEXT_BYTES + 768 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+atomic_int tt_log_most = INT_MAX;
 // Set by open_log, constant afterwards.
-static int level; // enum tt_log_level; 0: only failures of the library's own making are silent too
-static uint64_t subsystems;
-static FILE *log_file;
+static uint64_t subsystems, stamped;
+static bool warnings_raise; // the first one makes INFO wanted
+static const char *stamp_format;
+static struct timespec start;
 static char host[256];
+// The C library locks the time zone: a child of fork must not find that lock taken by another
+// thread of ours.
+static pthread_mutex_t zone_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards last_error and serialises lines
-static char last_error[ERROR_BYTES];
-static _Thread_local char last_error_copy[ERROR_BYTES];
-static _Thread_local char thread_error[ERROR_BYTES];
-static _Thread_local struct {
-    const char *call; // NULL: none runs
-    int rank, depth;
-    enum cudaStreamCaptureMode mode; // the thread's own, meanwhile
-} running;
-
-static const struct {
-    const char *name;
-    uint64_t bits;
-} subsystem_names[] = {
-    {"INIT", TT_LOG_INIT},
-    {"COLL", TT_LOG_COLL},
-    {"NET", TT_LOG_NET},
-    {"ENV", TT_LOG_ENV},
-    {"ALLOC", TT_LOG_ALLOC},
-    {"NVLS", TT_LOG_NVLS},
-    {"REG", TT_LOG_REG},
-    {"BOOTSTRAP", TT_LOG_BOOTSTRAP},
-    {"DESTROY", TT_LOG_DESTROY},
-    {"ALL", UINT64_MAX},
-    // NCCL's names for parts that say nothing here.
-    {"P2P", 0},
-    {"SHM", 0},
-    {"GRAPH", 0},
-    {"TUNING", 0},
-    {"CALL", 0},
-    {"PROXY", 0},
-    {"RAS", 0},
-    {"PROFILE", 0},
-};
-
-static int parse_level(const char *text)
+static void lock_zone(void)
 {
-    static const struct {
-        const char *name;
-        int value;
-    } names[] = {{"NONE", 0},           {"VERSION", TT_LOG_VERSION},
-                 {"WARN", TT_LOG_WARN}, {"INFO", TT_LOG_INFO},
-                 {"ABORT", 4},          {"TRACE", TT_LOG_TRACE}};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcasecmp(text, names[i].name) == 0) {
-            return names[i].value;
-        }
-    }
-    if (*text != 0) {
-        (void)fprintf(
-            stderr, "tutti: NCCL_DEBUG=%s is ignored: must be NONE, VERSION, WARN, INFO or TRACE\n",
-            text);
-    }
-    return 0;
+    pthread_mutex_lock(&zone_mutex);
 }
 
-static uint64_t parse_subsystems(const char *text)
+static void unlock_zone(void)
 {
-    if (*text == 0) {
-        return TT_LOG_INIT | TT_LOG_BOOTSTRAP | TT_LOG_ENV;
-    }
-    bool inverted = *text == '^';
-    uint64_t bits = 0;
-    char copy[256];
-    (void)snprintf(copy, sizeof copy, "%s", text + inverted);
-    char *rest = copy;
-    for (char *word; (word = strsep(&rest, ",")) != NULL;) {
-        bool known = *word == 0;
-        for (size_t i = 0; i < sizeof subsystem_names / sizeof subsystem_names[0]; i++) {
-            bool same = strcasecmp(word, subsystem_names[i].name) == 0;
-            bits |= same ? subsystem_names[i].bits : 0;
-            known = known || same;
-        }
-        if (!known) {
-            (void)fprintf(stderr,
-                          "tutti: NCCL_DEBUG_SUBSYS: %s is ignored: must be INIT, COLL, NET, ENV, "
-                          "ALLOC, NVLS, REG, BOOTSTRAP, DESTROY or ALL\n",
-                          word);
-        }
-    }
-    return inverted ? ~bits : bits;
+    pthread_mutex_unlock(&zone_mutex);
 }
 
-static FILE *open_file(const char *pattern)
+// One line on stderr about what a setting should be.
+static void refuse(enum tt_param param, const struct tt_log_unknown *unknown, const char *values)
 {
-    char path[512];
-    if (!tt_file_name(pattern, -1, path, sizeof path)) {
-        (void)fprintf(stderr,
-                      "tutti: NCCL_DEBUG_FILE: the name is too long; messages go to stdout\n");
-        return stdout;
+    if (unknown->length > 0) {
+        tt_say("%s: %.*s is ignored: must be %s", tt_param_name(param), unknown->length,
+               unknown->word, values);
     }
-    FILE *file = fopen(path, "we");
-    if (file == NULL) {
-        (void)fprintf(stderr,
-                      "tutti: NCCL_DEBUG_FILE: cannot write %s: %m; messages go to stdout\n", path);
-        return stdout;
-    }
-    (void)setvbuf(file, NULL, _IOLBF, 0);
-    return file;
 }
 
 static void open_log(void)
 {
+    struct tt_log_unknown unknown;
     if (gethostname(host, sizeof host - 1) != 0) {
         (void)snprintf(host, sizeof host, "localhost");
     }
-    level = parse_level(tt_param_text(TT_PARAM_DEBUG));
-    subsystems = parse_subsystems(tt_param_text(TT_PARAM_DEBUG_SUBSYS));
-    const char *pattern = tt_param_text(TT_PARAM_DEBUG_FILE);
-    log_file = *pattern != 0 && level > TT_LOG_VERSION ? open_file(pattern) : stdout;
+    host[strcspn(host, ".")] = 0;
+    (void)clock_gettime(CLOCK_MONOTONIC, &start);
+    (void)pthread_atfork(lock_zone, unlock_zone, unlock_zone);
+    int most = tt_log_level_of(tt_param_text(TT_PARAM_DEBUG), &unknown);
+    refuse(TT_PARAM_DEBUG, &unknown, "NONE, VERSION, WARN, INFO, ABORT or TRACE");
+    subsystems = tt_log_subsystems_of(tt_param_text(TT_PARAM_DEBUG_SUBSYS), &unknown);
+    refuse(TT_PARAM_DEBUG_SUBSYS, &unknown,
+           "INIT, COLL, NET, ENV, ALLOC, NVLS, REG, BOOTSTRAP, PROFILE, DESTROY or ALL");
+    bool has_levels = tt_param_as_set(TT_PARAM_DEBUG_TIMED) != NULL;
+    stamped =
+        tt_log_stamped_of(has_levels ? tt_param_text(TT_PARAM_DEBUG_TIMED) : "WARN", &unknown);
+    refuse(TT_PARAM_DEBUG_TIMED, &unknown, "VERSION, WARN, INFO, ABORT, TRACE or ALL");
+    stamp_format = tt_param_as_set(TT_PARAM_DEBUG_TIME);
+    stamp_format = stamp_format != NULL ? stamp_format : "[%F %T] ";
+    warnings_raise = tt_param_int(TT_PARAM_DEBUG_WARN) != 0;
+    if (most > TT_LOG_VERSION) {
+        tt_output_open(tt_param_text(TT_PARAM_DEBUG_FILE));
+    }
+    atomic_store(&tt_log_most, most);
 }
 
-static void write_line(const char *word, const char *text)
+// What stands before the time's milliseconds, the place and NCCL's word: "time host:pid:tid [gpu]".
+static int begin_line(enum tt_log_level level, char *line, size_t bytes)
 {
+    char stamp[128] = "";
+    struct timespec now;
     int device = -1;
     cudaGetDevice(&device);
-    pthread_mutex_lock(&mutex);
-    (void)fprintf(log_file, "%s:%d:%d [%d] NCCL %s %s\n", host, (int)getpid(),
-                  (int)syscall(SYS_gettid), device, word, text);
-    (void)fflush(log_file);
-    pthread_mutex_unlock(&mutex);
+    if ((stamped >> level & 1) != 0) {
+        (void)clock_gettime(CLOCK_REALTIME, &now);
+        lock_zone();
+        tt_log_stamp(stamp_format, &now, stamp, sizeof stamp);
+        unlock_zone();
+    }
+    return snprintf(line, bytes, "%s%s%s:%d:%d [%d] ", level == TT_LOG_WARN ? "\n" : "", stamp,
+                    host, (int)getpid(), (int)syscall(SYS_gettid), device);
 }
 
-void tt_log(enum tt_log_level message_level, enum tt_log_subsystem subsystem, const char *format,
-            ...)
+static double milliseconds(void)
 {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - start.tv_sec) * 1e3 + (double)(now.tv_nsec - start.tv_nsec) / 1e6;
+}
+
+static void write_line(const struct tt_origin *origin, enum tt_log_level level, const char *text)
+{
+    int before = errno;
+    char line[LINE_BYTES];
+    int used = begin_line(level, line, sizeof line);
+    size_t left = sizeof line - (size_t)used;
+    if (level == TT_LOG_WARN) {
+        used += snprintf(line + used, left, "%s:%d (%s) NCCL WARN %s", origin->file, origin->line,
+                         origin->function, text);
+    } else if (level == TT_LOG_TRACE) {
+        used += snprintf(line + used, left, "%.6f %s:%d NCCL TRACE %s", milliseconds(),
+                         origin->function, origin->line, text);
+    } else {
+        used += snprintf(line + used, left, "NCCL INFO %s", text);
+    }
+    used = used < LINE_BYTES - 1 ? used : LINE_BYTES - 2;
+    for (char *c = line + 1; c < line + used; c++) {
+        *c = *c == '\n' ? ' ' : *c; // a name with a line's end in it begins no line of its own
+    }
+    line[used] = '\n';
+    tt_output_line(line, (size_t)used + 1);
+    errno = before;
+}
+
+void tt_log_at(const struct tt_origin *origin, enum tt_log_level level,
+               enum tt_log_subsystem subsystem, const char *format, ...)
+{
+    int before = errno;
     pthread_once(&once, open_log);
-    if ((int)message_level > level ||
-        (message_level >= TT_LOG_INFO && (subsystems & (uint64_t)subsystem) == 0)) {
+    if (!tt_log_level_wanted(level) ||
+        (level >= TT_LOG_INFO && (subsystems & (uint64_t)subsystem) == 0)) {
+        errno = before;
         return;
     }
-    char text[LINE_BYTES];
+    char text[TEXT_BYTES];
     va_list arguments;
     va_start(arguments, format);
+    errno = before; // for %m
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    write_line(message_level == TT_LOG_WARN    ? "WARN"
-               : message_level == TT_LOG_TRACE ? "TRACE"
-                                               : "INFO",
-               text);
+    if (level == TT_LOG_WARN) {
+        tt_log_warn(origin, text);
+    } else {
+        write_line(origin, level, text);
+    }
+    errno = before;
 }
 
-static atomic_int has_started;
-
-void tt_log_start(int rank)
+void tt_log_warn(const struct tt_origin *origin, const char *text)
 {
     pthread_once(&once, open_log);
-    if (level < TT_LOG_VERSION || (level < TT_LOG_INFO && rank != 0) ||
-        atomic_exchange(&has_started, 1) != 0) {
+    if (!tt_log_level_wanted(TT_LOG_WARN)) {
         return;
     }
-    int cuda = 0;
-    char version[64];
-    (void)cudaRuntimeGetVersion(&cuda);
-    (void)snprintf(version, sizeof version, "NCCL version %d.%d.%d+cuda%d.%d", NCCL_MAJOR,
-                   NCCL_MINOR, NCCL_PATCH, cuda / 1000, cuda % 1000 / 10);
-    if (level < TT_LOG_INFO) {
-        pthread_mutex_lock(&mutex);
-        (void)fprintf(log_file, "%s\n", version);
-        (void)fflush(log_file);
-        pthread_mutex_unlock(&mutex);
-        return;
+    write_line(origin, TT_LOG_WARN, text);
+    int expected = TT_LOG_WARN;
+    if (warnings_raise) {
+        (void)atomic_compare_exchange_strong(&tt_log_most, &expected, TT_LOG_INFO);
     }
-    tt_log(TT_LOG_INFO, TT_LOG_INIT, "%s", version);
+}
+
+static void say_settings(void)
+{
     for (int i = 0; i < TT_PARAM_COUNT; i++) {
         const char *text = tt_param_as_set((enum tt_param)i);
         if (text != NULL) {
@@ -200,177 +176,43 @@ void tt_log_start(int rank)
     }
 }
 
-static void store_error(const char *text)
+void tt_log_start(int rank)
 {
-    pthread_mutex_lock(&mutex);
-    (void)snprintf(last_error, sizeof last_error, "%s", text);
-    pthread_mutex_unlock(&mutex);
-}
-
-void tt_call_begin(const char *call, int rank)
-{
-    if (running.depth++ == 0) {
-        running.call = call;
-        running.rank = rank;
-        running.mode = cudaStreamCaptureModeRelaxed;
-        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
-    }
-}
-
-void tt_call_end(void)
-{
-    if (--running.depth == 0) {
-        running.call = NULL;
-        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
-    }
-}
-
-const char *tt_call_name(void)
-{
-    return running.call;
-}
-
-// Puts "ncclX: rank 3: " in front of a text that does not say so itself; returns what is left of
-// it.
-static const char *begin_text(const char *said, char *text, size_t bytes)
-{
-    text[0] = 0;
-    if (running.call == NULL) {
-        return said;
-    }
-    size_t length = strlen(running.call);
-    bool begins = strncmp(said, running.call, length) == 0 && strncmp(said + length, ": ", 2) == 0;
-    bool needs_rank = running.rank >= 0 && strstr(said, "rank ") == NULL;
-    if (begins && !needs_rank) {
-        return said;
-    }
-    if (begins || strstr(said, running.call) == NULL) {
-        (void)snprintf(text, bytes, "%s: ", running.call);
-    }
-    if (needs_rank) {
-        size_t used = strlen(text);
-        (void)snprintf(text + used, bytes - used, "rank %d: ", running.rank);
-    }
-    return begins ? said + length + 2 : said;
-}
-
-// Native kernels fail here too: the thread sanitizer takes the fibers of one worker for threads and
-// the worker's thread-local text for shared.
-__attribute__((no_sanitize("thread"))) ncclResult_t tt_fail(ncclResult_t result, const char *format,
-                                                            ...)
-{
+    static atomic_int has_started;
     pthread_once(&once, open_log);
-    char said[ERROR_BYTES], text[ERROR_BYTES];
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(said, sizeof said, format, arguments);
-    va_end(arguments);
-    const char *rest = begin_text(said, text, sizeof text);
-    size_t used = strlen(text), length = strnlen(rest, sizeof text - used - 1);
-    memcpy(text + used, rest, length);
-    text[used + length] = 0;
-    memcpy(thread_error, text, sizeof thread_error);
-    store_error(text);
-    if (level >= TT_LOG_WARN) {
-        write_line("WARN", text);
+    int most = atomic_load(&tt_log_most);
+    if (most < TT_LOG_VERSION || (most < TT_LOG_INFO && rank != 0) ||
+        atomic_exchange(&has_started, 1) != 0) {
+        return;
     }
-    return result;
+    int cuda = 0, driver = 0;
+    char version[64];
+    (void)cudaRuntimeGetVersion(&cuda);
+    (void)snprintf(version, sizeof version, "NCCL version %d.%d.%d+cuda%d.%d", NCCL_MAJOR,
+                   NCCL_MINOR, NCCL_PATCH, cuda / 1000, cuda % 1000 / 10);
+    if (most < TT_LOG_INFO) {
+        size_t length = strlen(version);
+        version[length] = '\n';
+        tt_output_line(version, length + 1);
+        return;
+    }
+    say_settings();
+    (void)cudaDriverGetVersion(&driver);
+    tt_log(TT_LOG_INFO, TT_LOG_INIT, "cudaDriverVersion %d", driver);
+    tt_log(TT_LOG_INFO, TT_LOG_INIT, "%s", version);
+    tt_log(TT_LOG_INFO, TT_LOG_INIT, "tutti version %d.%d.%d", TUTTI_MAJOR, TUTTI_MINOR,
+           TUTTI_PATCH);
 }
 
 void tt_say(const char *format, ...)
 {
-    char text[LINE_BYTES];
+    char line[TEXT_BYTES];
+    int used = snprintf(line, sizeof line, "tutti: ");
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
+    used += vsnprintf(line + used, sizeof line - (size_t)used, format, arguments);
     va_end(arguments);
-    (void)fprintf(stderr, "tutti: %s\n", text);
-}
-
-ncclResult_t tt_bug(const char *format, ...)
-{
-    char text[ERROR_BYTES];
-    va_list arguments;
-    va_start(arguments, format);
-    (void)vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    ncclResult_t result = tt_fail(ncclInternalError, "internal error: %s", text);
-#ifdef TUTTI_CHECKED
-    fprintf(stderr, "tutti: internal error: %s\n", text);
-    abort();
-#endif
-    return result;
-}
-
-const char *tt_cuda_detail(void)
-{
-    // A CUDA runtime may keep the text of the calling thread's last failure; NVIDIA's does not.
-    static _Atomic(void *) known;
-    static char none;
-    void *found = atomic_load(&known);
-    if (found == NULL) {
-        found = dlsym(RTLD_DEFAULT, "vgpuLastErrorText");
-        atomic_store(&known, found == NULL ? &none : found);
-    }
-    if (found == NULL || found == &none) {
-        return "";
-    }
-    const char *(*last_text)(void);
-    memcpy(&last_text, &found, sizeof last_text);
-    return last_text();
-}
-
-ncclResult_t tt_cuda(int cuda_error, const char *call)
-{
-    if (cuda_error == cudaSuccess) {
-        return ncclSuccess;
-    }
-    char detail[512];
-    (void)snprintf(detail, sizeof detail, "%s", tt_cuda_detail());
-    cudaGetLastError();
-    return tt_fail(ncclUnhandledCudaError, "%.*s: %s (%d)%s%s", (int)strcspn(call, "("), call,
-                   cudaGetErrorString((cudaError_t)cuda_error), cuda_error,
-                   detail[0] != 0 ? ": " : "", detail);
-}
-
-const char *tt_thread_error(void)
-{
-    return thread_error;
-}
-
-void tt_restore_error(const char *text)
-{
-    (void)snprintf(thread_error, sizeof thread_error, "%s", text);
-    store_error(text);
-}
-
-const char *tt_last_error(void)
-{
-    if (thread_error[0] != 0) {
-        return thread_error;
-    }
-    pthread_mutex_lock(&mutex);
-    memcpy(last_error_copy, last_error, sizeof last_error_copy);
-    pthread_mutex_unlock(&mutex);
-    return last_error_copy;
-}
-
-// ---- Results ------------------------------------------------------------------------------------
-
-const char *tt_result_text(ncclResult_t result)
-{
-    static const char *const texts[] = {
-        [ncclSuccess] = "no error",
-        [ncclUnhandledCudaError] = "a CUDA call failed (ncclGetLastError names it)",
-        [ncclSystemError] = "a system call or a library call failed (ncclGetLastError names it)",
-        [ncclInternalError] =
-            "internal error, or the communicator was aborted (see ncclGetLastError)",
-        [ncclInvalidArgument] = "invalid argument (ncclGetLastError names it)",
-        [ncclInvalidUsage] = "invalid usage (ncclGetLastError explains it)",
-        [ncclRemoteError] = "another rank failed or ended (ncclGetLastError names it)",
-        [ncclInProgress] = "the operation is still in progress",
-        [ncclTimeout] = "a time limit was reached (ncclGetLastError names what was waited for)",
-    };
-    return (unsigned)result < sizeof texts / sizeof texts[0] ? texts[result]
-                                                             : "unknown result code";
+    used = used < TEXT_BYTES - 1 ? used : TEXT_BYTES - 2;
+    line[used] = '\n';
+    tt_output_error(line, (size_t)used + 1);
 }

@@ -1,12 +1,21 @@
-// Messages and the one way to fail. Levels and subsystems are NCCL's (NCCL_DEBUG,
-// NCCL_DEBUG_SUBSYS, NCCL_DEBUG_FILE).
+// Messages and the one way to fail. Levels, subsystems, settings (NCCL_DEBUG and its relatives) and
+// the form of the lines are NCCL's.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_BASE_LOG_H
 #define TT_BASE_LOG_H
 
 #include "nccl.h"
 
-enum tt_log_level { TT_LOG_VERSION = 1, TT_LOG_WARN = 2, TT_LOG_INFO = 3, TT_LOG_TRACE = 5 };
+#include <stdatomic.h>
+
+// Nothing is said at ABORT; it may be set.
+enum tt_log_level {
+    TT_LOG_VERSION = 1,
+    TT_LOG_WARN = 2,
+    TT_LOG_INFO = 3,
+    TT_LOG_ABORT = 4,
+    TT_LOG_TRACE = 5
+};
 enum tt_log_subsystem {
     TT_LOG_INIT = 0x1,
     TT_LOG_COLL = 0x2,
@@ -16,14 +25,36 @@ enum tt_log_subsystem {
     TT_LOG_NVLS = 0x800,
     TT_LOG_BOOTSTRAP = 0x1000,
     TT_LOG_REG = 0x2000,
+    TT_LOG_PROFILE = 0x4000,
     TT_LOG_DESTROY = 0x10000,
 };
 
-// One line, lower case, what happened and to whom ("rank 3: ...").
-void tt_log(enum tt_log_level level, enum tt_log_subsystem subsystem, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+// A place in the sources, for lines that name it.
+struct tt_origin {
+    const char *file, *function;
+    int line;
+};
+#ifdef __FILE_NAME__
+#define TT_HERE (&(const struct tt_origin){__FILE_NAME__, __func__, __LINE__})
+#else
+#define TT_HERE (&(const struct tt_origin){__FILE__, __func__, __LINE__})
+#endif
 
-// Says once per process which version this is, and which settings the environment has: at INFO as
+// tt_log(level, subsystem, format, ...): one line, lower case, what happened and to whom
+// ("rank 3: ..."). Keeps errno. Costs a load and a comparison where the level is not wanted.
+#define tt_log(level, subsystem, ...)                                                              \
+    (tt_log_level_wanted(level) ? tt_log_at(TT_HERE, level, subsystem, __VA_ARGS__) : (void)0)
+void tt_log_at(const struct tt_origin *origin, enum tt_log_level level,
+               enum tt_log_subsystem subsystem, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+extern atomic_int tt_log_most; // the highest level that is wanted; INT_MAX: not known yet
+static inline int tt_log_level_wanted(enum tt_log_level level)
+{
+    return (int)level <= atomic_load_explicit(&tt_log_most, memory_order_relaxed);
+}
+
+// Says once per process which settings the environment has and which version this is: at INFO as
 // messages, at VERSION and WARN as one bare line of rank 0, as NCCL does.
 void tt_log_start(int rank);
 
@@ -39,11 +70,12 @@ void tt_call_begin(const char *call, int rank);
 void tt_call_end(void);
 const char *tt_call_name(void); // NULL outside
 
-// Where a failure is first seen: stores the text for ncclGetLastError, warns once, returns
-// `result`. Callers above only pass the result on. The text names the argument, its value, the rank
-// and what would be right.
-ncclResult_t tt_fail(ncclResult_t result, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+// tt_fail(result, format, ...): where a failure is first seen. Stores the text for
+// ncclGetLastError, warns once, returns `result`. Callers above only pass the result on. The text
+// names the argument, its value, the rank and what would be right.
+#define tt_fail(result, ...) tt_fail_at(TT_HERE, result, __VA_ARGS__)
+ncclResult_t tt_fail_at(const struct tt_origin *origin, ncclResult_t result, const char *format,
+                        ...) __attribute__((format(printf, 3, 4)));
 // A broken invariant of ours: ncclInternalError in release builds, abort in debug and sanitizer
 // builds.
 ncclResult_t tt_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -70,6 +102,9 @@ const char *tt_last_error(void);
 // read.
 const char *tt_thread_error(void);
 void tt_restore_error(const char *text);
+
+// Warns of a text that is stored already; for tt_fail_at.
+void tt_log_warn(const struct tt_origin *origin, const char *text);
 
 // What ncclGetErrorString says.
 const char *tt_result_text(ncclResult_t result);

@@ -7,10 +7,15 @@
 #include "ranks.h"
 
 #include <cuda_runtime_api.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char folder[64];
@@ -63,9 +68,21 @@ static int count(const char *text, const char *part)
     return n;
 }
 
+static bool matches(const char *text, const char *pattern)
+{
+    regex_t compiled;
+    bool matched = EXPECT_EQ(regcomp(&compiled, pattern, REG_EXTENDED | REG_NOSUB), 0) &&
+                   regexec(&compiled, text, 0, NULL, 0) == 0;
+    if (!matched) {
+        printf("\"%s\" is not in:\n%s\n", pattern, text);
+    }
+    regfree(&compiled);
+    return matched;
+}
+
 static void levels(void)
 {
-    char text[4096], expected[128];
+    char text[4096];
     run_with("NONE", NULL, text, sizeof text);
     EXPECT_STR(text, "");
     run_with("warn", NULL, text, sizeof text);
@@ -86,11 +103,57 @@ static void levels(void)
     EXPECT(strstr(text, "trace") == NULL);
     run_with("TRACE", NULL, text, sizeof text);
     EXPECT_CONTAINS(text, "NCCL TRACE a trace\n");
-    // host:pid:tid [device]
-    char host[64];
-    gethostname(host, sizeof host);
-    snprintf(expected, sizeof expected, "%s:", host);
-    EXPECT(strncmp(text, expected, strlen(expected)) == 0);
+}
+
+// The whole form of each kind of line: time, host:pid:tid, [device], place.
+static void forms(void)
+{
+    char text[4096], pattern[512], host[64];
+    gethostname(host, sizeof host - 1);
+    host[strcspn(host, ".")] = 0;
+#define PREFIX "%s:[0-9]+:[0-9]+ \\[0\\] "
+#define TIME   "\\[[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\\] "
+    run_with("TRACE", NULL, text, sizeof text);
+    snprintf(pattern, sizeof pattern,
+             "\n\n" TIME PREFIX "log_test\\.c:[0-9]+ \\(say_everything\\) NCCL WARN a warning 1\n",
+             host);
+    EXPECT(matches(text, pattern + 1)); // the file's first line is the empty one
+    snprintf(pattern, sizeof pattern, "\n" PREFIX "NCCL INFO init info\n", host);
+    EXPECT(matches(text, pattern));
+    snprintf(pattern, sizeof pattern,
+             "\n" PREFIX "[0-9]+\\.[0-9]+ say_everything:[0-9]+ NCCL TRACE a trace\n", host);
+    EXPECT(matches(text, pattern));
+    // Settings come before the version, as with NCCL.
+    const char *setting = strstr(text, "NCCL_DEBUG set by environment to TRACE");
+    const char *driver = strstr(text, "NCCL INFO cudaDriverVersion 13000\n");
+    const char *version = strstr(text, "NCCL INFO NCCL version");
+    const char *ours = strstr(text, "NCCL INFO tutti version ");
+    EXPECT(setting != NULL && driver > setting && version > driver && ours > version);
+    // The lines that have a time, and its form.
+    setenv("NCCL_DEBUG_TIMESTAMP_LEVELS", "INFO", 1);
+    setenv("NCCL_DEBUG_TIMESTAMP_FORMAT", "<%Y_%3f>_", 1);
+    run_with("INFO", NULL, text, sizeof text);
+    snprintf(pattern, sizeof pattern, "\n<[0-9]{4} [0-9]{3}> " PREFIX "NCCL INFO init info\n",
+             host);
+    EXPECT(matches(text, pattern));
+    snprintf(pattern, sizeof pattern, "\n" PREFIX "log_test\\.c:[0-9]+ ", host);
+    EXPECT(matches(text, pattern));
+    setenv("NCCL_DEBUG_TIMESTAMP_LEVELS", "", 1);
+    run_with("WARN", NULL, text, sizeof text);
+    EXPECT(matches(text, pattern));
+    unsetenv("NCCL_DEBUG_TIMESTAMP_LEVELS");
+    unsetenv("NCCL_DEBUG_TIMESTAMP_FORMAT");
+}
+
+static void warnings_raise(void)
+{
+    char text[4096];
+    setenv("NCCL_WARN_ENABLE_DEBUG_INFO", "1", 1);
+    run_with("WARN", NULL, text, sizeof text);
+    EXPECT_CONTAINS(text, "a warning 1\n");
+    EXPECT_CONTAINS(text, "NCCL INFO init info\n"); // said after the warning
+    EXPECT(strstr(text, "a trace") == NULL);
+    unsetenv("NCCL_WARN_ENABLE_DEBUG_INFO");
 }
 
 static void subsystems(void)
@@ -107,6 +170,209 @@ static void subsystems(void)
     EXPECT_CONTAINS(text, "init info");
     EXPECT_CONTAINS(text, "reg info");
 }
+
+// ---- Where lines go -----------------------------------------------------------------------------
+
+// Sends stderr into a pipe until take_stderr gives what was written there.
+static int caught[2], real_stderr;
+
+static void catch_stderr(void)
+{
+    real_stderr = dup(STDERR_FILENO);
+    EXPECT_EQ(pipe2(caught, O_NONBLOCK), 0);
+    dup2(caught[1], STDERR_FILENO);
+}
+
+static void take_stderr(char *text, size_t bytes)
+{
+    ssize_t n = read(caught[0], text, bytes - 1);
+    text[n < 0 ? 0 : n] = 0;
+    dup2(real_stderr, STDERR_FILENO);
+    close(real_stderr);
+    close(caught[0]);
+    close(caught[1]);
+}
+
+static void say_three(void)
+{
+    for (int i = 0; i < 3; i++) {
+        errno = EXDEV;
+        tt_log(TT_LOG_INFO, TT_LOG_INIT, "line %d: %m", i);
+        EXPECT_EQ(errno, EXDEV);
+    }
+}
+
+// A full disk, a file that cannot be made: told once, and stderr takes its place.
+static void to_bad_file(int rank, int size)
+{
+    char text[4096];
+    const char *name = getenv("NCCL_DEBUG_FILE");
+    (void)rank;
+    (void)size;
+    catch_stderr();
+    say_three();
+    take_stderr(text, sizeof text);
+    EXPECT_EQ(count(text, "tutti: NCCL_DEBUG_FILE: cannot "), 1);
+    EXPECT_EQ(count(text, name), 1);
+    EXPECT_CONTAINS(text, strcmp(name, "/dev/full") == 0
+                              ? "cannot write /dev/full: No space left on device; messages go to "
+                                "standard error\n"
+                              : "cannot open /nowhere/log: No such file or directory; messages");
+    EXPECT_EQ(count(text, "NCCL INFO line "), 3);
+    EXPECT_EQ(count(text, "Invalid cross-device link\n"), 3);
+}
+
+static void bad_files(void)
+{
+    setenv("NCCL_DEBUG", "INFO", 1);
+    setenv("NCCL_DEBUG_FILE", "/dev/full", 1);
+    run_ranks(1, to_bad_file, 20);
+    setenv("NCCL_DEBUG_FILE", "/nowhere/log", 1);
+    run_ranks(1, to_bad_file, 20);
+}
+
+// A program that closes all descriptors and opens a file of its own: that file gets no line.
+static void to_lost_file(int rank, int size)
+{
+    char text[4096], path[128];
+    struct stat found;
+    (void)rank;
+    (void)size;
+    say_three();
+    for (int fd = 3; fd < 64; fd++) {
+        close(fd);
+    }
+    snprintf(path, sizeof path, "%s.own", getenv("NCCL_DEBUG_FILE"));
+    for (int i = 0; i < 16; i++) { // one of them has the log's number
+        EXPECT(open(path, O_WRONLY | O_CREAT, 0600) >= 0);
+    }
+    catch_stderr();
+    say_three();
+    take_stderr(text, sizeof text);
+    EXPECT_EQ(count(text, "cannot write "), 1);
+    EXPECT_CONTAINS(text, ": Bad file descriptor; messages go to standard error\n");
+    EXPECT_EQ(count(text, "NCCL INFO line "), 3);
+    EXPECT(stat(path, &found) == 0 && found.st_size == 0);
+    EXPECT_EQ(unlink(path), 0);
+}
+
+static void to_standard(int rank, int size)
+{
+    char text[4096];
+    (void)rank;
+    (void)size;
+    catch_stderr();
+    say_three();
+    take_stderr(text, sizeof text);
+    EXPECT_EQ(count(text, "NCCL INFO line "), 3);
+    EXPECT(strstr(text, "NCCL_DEBUG_FILE") == NULL);
+}
+
+static void other_files(void)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/lost", folder);
+    setenv("NCCL_DEBUG_FILE", path, 1);
+    run_ranks(1, to_lost_file, 20);
+    unlink(path);
+    setenv("NCCL_DEBUG_FILE", "/dev/stderr", 1);
+    run_ranks(1, to_standard, 20);
+    unsetenv("NCCL_DEBUG_FILE");
+}
+
+static void refused_settings(int rank, int size)
+{
+    char text[4096];
+    (void)rank;
+    (void)size;
+    catch_stderr();
+    say_three();
+    take_stderr(text, sizeof text);
+    EXPECT_CONTAINS(text, "tutti: NCCL_DEBUG_SUBSYS: LIFE is ignored: must be INIT, COLL");
+    EXPECT_CONTAINS(text, "tutti: NCCL_DEBUG_TIMESTAMP_LEVELS: 3 is ignored: must be VERSION");
+    EXPECT_EQ(count(text, "tutti: "), 2);
+}
+
+static void refusals(void)
+{
+    setenv("NCCL_DEBUG_SUBSYS", "INIT,LIFE", 1);
+    setenv("NCCL_DEBUG_TIMESTAMP_LEVELS", "WARN,3", 1);
+    run_ranks(1, refused_settings, 20);
+    unsetenv("NCCL_DEBUG_SUBSYS");
+    unsetenv("NCCL_DEBUG_TIMESTAMP_LEVELS");
+}
+
+// Threads, and children of fork meanwhile: whole lines, all of them, and no child hangs.
+static void *say_often(void *argument)
+{
+    for (int i = 0; i < 300; i++) {
+        tt_log(TT_LOG_WARN, TT_LOG_INIT, "thread %s says %d abcdefghijklmnopqrstuvwxyz\nend",
+               (const char *)argument, i);
+    }
+    return NULL;
+}
+
+static void from_all_sides(int rank, int size)
+{
+    static char *names[] = {"a", "b", "c"};
+    pthread_t thread[3];
+    (void)rank;
+    (void)size;
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(pthread_create(&thread[i], NULL, say_often, names[i]), 0);
+    }
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            (void)tt_fail(ncclSystemError, "child says %d", i);
+            _exit(strcmp(tt_last_error(), "") == 0);
+        }
+        int status = -1;
+        EXPECT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_EQ(status, 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        pthread_join(thread[i], NULL);
+    }
+}
+
+static void whole_lines(void)
+{
+    char path[128], line[1024];
+    int warnings = 0, children = 0, empty = 0, other = 0;
+    snprintf(path, sizeof path, "%s/sides", folder);
+    setenv("NCCL_DEBUG", "WARN", 1);
+    setenv("NCCL_DEBUG_FILE", path, 1);
+    run_ranks(1, from_all_sides, 60);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        int number;
+        char name;
+        const char *said = strstr(line, "NCCL WARN ");
+        if (line[0] == '\n') {
+            empty++;
+        } else if (said != NULL &&
+                   sscanf(said, "NCCL WARN thread %c says %d", &name, &number) == 2 &&
+                   strstr(said, " abcdefghijklmnopqrstuvwxyz end\n") != NULL) {
+            warnings++;
+        } else if (said != NULL && sscanf(said, "NCCL WARN child says %d", &number) == 1) {
+            children++;
+        } else {
+            other++;
+            printf("not a whole line: %s", line);
+        }
+    }
+    EXPECT(file != NULL && fclose(file) == 0);
+    EXPECT_EQ(warnings, 900);
+    EXPECT_EQ(children, 20);
+    EXPECT_EQ(empty, 920);
+    EXPECT_EQ(other, 0);
+    unlink(path);
+    unsetenv("NCCL_DEBUG_FILE");
+}
+
+// ---- Failures -----------------------------------------------------------------------------------
 
 // Texts longer than a line are cut, not overrun.
 static void long_text(void)
@@ -192,7 +458,14 @@ int main(void)
         return 1;
     }
     RUN(levels);
+    RUN(forms);
+    RUN(warnings_raise);
     RUN(subsystems);
+    RUN(bad_files);
+    RUN(other_files);
+    RUN(refusals);
+    RUN(whole_lines);
+    unsetenv("NCCL_DEBUG");
     RUN(long_text);
     RUN(threads);
     RUN(calls);

@@ -10,16 +10,27 @@
 #include <string.h>
 
 static const struct tt_param_row rows[TT_PARAM_COUNT] = {
-    [TT_PARAM_DEBUG] = {"NCCL_DEBUG", true, 0, 0, 0, "`NONE`, `VERSION`, `WARN`, `INFO`, `TRACE`",
-                        NULL, "0.1",
+    [TT_PARAM_DEBUG] = {"NCCL_DEBUG", true, 0, 0, 0,
+                        "`NONE`, `VERSION`, `WARN`, `INFO`, `ABORT`, `TRACE`", NULL, "0.1",
                         "what is said: `WARN`: errors; unset: only what a user must know"},
     [TT_PARAM_DEBUG_SUBSYS] = {"NCCL_DEBUG_SUBSYS", true, 0, 0, 0,
                                "`INIT`, `BOOTSTRAP`, `ENV`, `REG`, `ALLOC`, `NVLS`, `COLL`, `NET`, "
-                               "`DESTROY`, `ALL`, between commas",
+                               "`PROFILE`, `DESTROY`, `ALL`, between commas",
                                "`INIT,BOOTSTRAP,ENV`", "0.1",
                                "the parts that INFO speaks of; `^` before them: all others"},
-    [TT_PARAM_DEBUG_FILE] = {"NCCL_DEBUG_FILE", true, 0, 0, 0, "a file", "stdout", "0.1",
-                             "where messages go; `%h` is the host, `%p` the process id"},
+    [TT_PARAM_DEBUG_FILE] =
+        {"NCCL_DEBUG_FILE", true, 0, 0, 0, "a file", "stdout", "0.1",
+         "where messages go; `%h` is the host, `%p` the process id. Emptied first; one that "
+         "takes no more is told of once, and stderr takes its place"},
+    [TT_PARAM_DEBUG_TIME] = {"NCCL_DEBUG_TIMESTAMP_FORMAT", true, 0, 0, 0, "as for strftime",
+                             "`[%F %T] `", "0.2",
+                             "the time before lines that have one; `%3f`: three digits of the "
+                             "second, `_`: a space"},
+    [TT_PARAM_DEBUG_TIMED] = {"NCCL_DEBUG_TIMESTAMP_LEVELS", true, 0, 0, 0,
+                              "levels as in `NCCL_DEBUG`, or `ALL`, between commas", "`WARN`",
+                              "0.2", "which lines have a time; `^` before them: all others"},
+    [TT_PARAM_DEBUG_WARN] = {"NCCL_WARN_ENABLE_DEBUG_INFO", false, 0, 0, 1, NULL, NULL, "0.2",
+                             "`1`: the first warning turns `WARN` into `INFO`"},
     [TT_PARAM_COMM_ID] = {"NCCL_COMM_ID", true, 0, 0, 0, "`address:port`", NULL, "0.1",
                           "where rank 0 listens; the secret then comes from `TUTTI_SECRET`"},
     [TT_PARAM_COMM_BLOCKING] = {"NCCL_COMM_BLOCKING", false, -1, -1, 1, NULL, NULL, "0.1",

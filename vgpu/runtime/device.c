@@ -9,7 +9,7 @@
 #include "machine.h"
 #include "memory.h"
 #include "stream.h"
-#include "vgpu/native.h"
+#include "vgpu/limit.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "expect.h"
+#include "vgpu/limit.h"
 #include "vgpu/native.h"
 
 #include <pthread.h>

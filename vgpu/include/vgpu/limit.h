@@ -1,6 +1,6 @@
 // The devices of the virtual machine that a task may use, for launchers: what is set here cannot be
-// undone by anything that the task starts, as with the device lists of cgroups. Whole in this
-// header, so that a launcher needs no library.
+// undone by anything that the task starts, as with the device lists of cgroups. The limit is whole
+// in this header, so that a launcher needs no library.
 //
 // The runtime asks the kernel about each device, by an option of prctl(2) that the kernel does not
 // have, and a seccomp filter answers for the devices that are not allowed. Filters pass to all that
@@ -87,6 +87,11 @@ static inline int vgpuDeviceIsAllowed(int device)
     errno = before;
     return is_allowed;
 }
+
+// The number that the machine itself gives the visible device `device`: the same in all processes,
+// whatever they see of the machine (CUDA_VISIBLE_DEVICES, limits). -1: there is no such device.
+// Since 0.2.
+int vgpuPhysicalDevice(int device);
 
 #ifdef __cplusplus
 }

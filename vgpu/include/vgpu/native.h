@@ -61,11 +61,6 @@ int vgpuStreamIsIdle(cudaStream_t stream);
 // least 1. Since 0.1.
 int vgpuWorkerCount(void);
 
-// The number that the machine itself gives the visible device `device`: the same in all processes,
-// whatever they see of the machine (CUDA_VISIBLE_DEVICES, limits). -1: there is no such device.
-// Since 0.2.
-int vgpuPhysicalDevice(int device);
-
 // Why the calling thread's last CUDA call failed: the argument, its value, what would be right; ""
 // if none has. Valid until the thread's next failure.
 const char *vgpuLastErrorText(void);
