@@ -34,6 +34,22 @@ ncclResult_t tuttiVersion(int *version);
 // arrays are NULL. Since 0.1.
 ncclResult_t tuttiSplitCounts(size_t total, int nranks, size_t *counts, size_t *displacements);
 
+// ---- Starting -----------------------------------------------------------------------------------
+
+// One communicator for all processes of a job, in one call: finds out this process's rank, the
+// number of ranks and its number among those of its host from its launcher (PMIx, Open MPI's or
+// MPICH's mpirun, torchrun, srun, tutti-run, or variables set by hand: docs/launching.md has the
+// table); makes one of the GPUs that it sees current, by its number on the host; gets the unique id
+// from rank 0; and joins. A process without a launcher is a job of one rank. Rank 0 says on stderr
+// who is where (TUTTI_MAP=0: nobody does). Collective over the job, also when it is called again.
+// Waits for the other ranks, whatever the configuration, at most TUTTI_INIT_TIMEOUT at each step.
+// comm: receives the communicator, which ends as others do; the rank is ncclCommUserRank's.
+// Errors: those of ncclCommInitRank; ncclInvalidUsage where the launcher's variables contradict
+// each other, where more tasks are announced but this one's rank is not known, where nothing says
+// how the ranks can meet in safety, and in a group; ncclUnhandledCudaError where the process sees
+// no GPU. Since 0.1.
+ncclResult_t tuttiCommInit(ncclComm_t *comm);
+
 // ---- Uneven sizes -------------------------------------------------------------------------------
 // Collectives in which each rank has as much as it has. As in MPI's functions of these names:
 // counts and displacements are [nranks] elements (not bytes), in host memory, read before the call

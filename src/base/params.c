@@ -90,6 +90,28 @@ static const struct tt_param_row rows[TT_PARAM_COUNT] = {
     [TT_PARAM_INSECURE] =
         {"TUTTI_INSECURE", false, 0, 0, 1, NULL, NULL, "0.1",
          "`1`: allow a rendezvous without a secret off the loopback, with a warning"},
+    [TT_PARAM_MUNGE_SOCKET] = {"TUTTI_MUNGE_SOCKET", true, 0, 0, 0, "a path", "munge's own", "0.1",
+                               "where munge listens, as Slurm's `AuthInfo=socket=` has it"},
+    [TT_PARAM_LAUNCH] = {"TUTTI_LAUNCH", true, 0, 0, 0,
+                         "`tutti`, `torchrun`, `pmix`, `openmpi`, `mpich`, `variables`, `slurm`, "
+                         "`none`",
+                         "the first that fits, in this order", "0.1",
+                         "what `tuttiCommInit` takes rank and size from: "
+                         "[launching.md](launching.md)"},
+    [TT_PARAM_RENDEZVOUS] = {"TUTTI_RENDEZVOUS", true, 0, 0, 0,
+                             "`file:PATH`, `host:port` or `[address]:port`",
+                             "as the launcher allows", "0.1",
+                             "where `tuttiCommInit` hands on the unique id: a file that all ranks "
+                             "see, or an address of rank 0"},
+    [TT_PARAM_RANK] = {"TUTTI_RANK", true, 0, 0, 0, "a number", NULL, "0.1",
+                       "this process's rank; `tutti-run` sets it and the next three"},
+    [TT_PARAM_SIZE] = {"TUTTI_SIZE", true, 0, 0, 0, "a number", NULL, "0.1", "number of ranks"},
+    [TT_PARAM_LOCAL_RANK] = {"TUTTI_LOCAL_RANK", true, 0, 0, 0, "a number", NULL, "0.1",
+                             "this process's number among those of its host: it picks the GPU"},
+    [TT_PARAM_LOCAL_SIZE] = {"TUTTI_LOCAL_SIZE", true, 0, 0, 0, "a number", NULL, "0.1",
+                             "number of ranks on this host"},
+    [TT_PARAM_MAP] = {"TUTTI_MAP", false, 1, 0, 1, NULL, NULL, "0.1",
+                      "`0`: `tuttiCommInit` does not say on stderr which rank has which GPU"},
     [TT_PARAM_TRACE] = {"TUTTI_TRACE", true, 0, 0, 0, "a file", NULL, "0.1",
                         "where a trace of all operations goes, which Perfetto shows; `%h` is the "
                         "host, `%p` the process id, `%r` the rank. Where several processes would "
@@ -173,6 +195,12 @@ const struct tt_param_row *tt_param_row(enum tt_param param)
 const char *tt_param_name(enum tt_param param)
 {
     return rows[param].name;
+}
+
+const char *tt_param_of_launcher(const char *name)
+{
+    return getenv(
+        name); // NOLINT(concurrency-mt-unsafe): nobody writes it in a program with threads
 }
 
 const char *tt_param_peek(enum tt_param param)

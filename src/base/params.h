@@ -31,6 +31,14 @@ enum tt_param {
     TT_PARAM_FAKE_HOSTS,     // TUTTI_FAKE_HOSTS
     TT_PARAM_SECRET,         // TUTTI_SECRET
     TT_PARAM_INSECURE,       // TUTTI_INSECURE
+    TT_PARAM_MUNGE_SOCKET,   // TUTTI_MUNGE_SOCKET
+    TT_PARAM_LAUNCH,         // TUTTI_LAUNCH
+    TT_PARAM_RENDEZVOUS,     // TUTTI_RENDEZVOUS
+    TT_PARAM_RANK,           // TUTTI_RANK
+    TT_PARAM_SIZE,           // TUTTI_SIZE
+    TT_PARAM_LOCAL_RANK,     // TUTTI_LOCAL_RANK
+    TT_PARAM_LOCAL_SIZE,     // TUTTI_LOCAL_SIZE
+    TT_PARAM_MAP,            // TUTTI_MAP
     TT_PARAM_TRACE,          // TUTTI_TRACE
     TT_PARAM_TRACE_LIMIT,    // TUTTI_TRACE_LIMIT
     TT_PARAM_SUMMARY,        // TUTTI_SUMMARY
@@ -62,6 +70,9 @@ const char *tt_param_text(enum tt_param param);
 // secret's text is not shown.
 const char *tt_param_name(enum tt_param param);
 const char *tt_param_as_set(enum tt_param param);
+
+// A variable of a launcher (src/launch/sources.c has their table), as it is now; NULL: not set.
+const char *tt_param_of_launcher(const char *name);
 
 // For library constructors, before settings are read: what the environment has (NULL: nothing), and
 // setting a variable for others that read it (CUDA), unless it is set; true where it was not.

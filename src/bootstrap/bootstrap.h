@@ -17,9 +17,18 @@
 #include <stdint.h>
 
 struct tt_bootstrap;
+struct tt_address;
+
+// Where a unique id's ranks may be.
+enum tt_reach { TT_REACH_HOST, TT_REACH_HOSTS };
 
 // Starts a root in this process and describes it in *id_out.
-ncclResult_t tt_bootstrap_make_id(ncclUniqueId *id_out);
+ncclResult_t tt_bootstrap_make_id(enum tt_reach reach, ncclUniqueId *id_out);
+// The id of a rendezvous at an address that all ranks know: rank 0 opens it when it joins. The
+// secret is TUTTI_SECRET; without one ncclInvalidUsage off loopback, unless TUTTI_INSECURE=1.
+// setting: what has given the address, for messages.
+ncclResult_t tt_bootstrap_fixed_id(const struct tt_address *address, const char *setting,
+                                   ncclUniqueId *id_out);
 // Joins as `rank` of `nranks`; returns when all have joined, or with an error on all ranks that
 // names the conflicting claims (same rank twice, different nranks, other library version) or, after
 // TUTTI_INIT_TIMEOUT, the missing ranks.

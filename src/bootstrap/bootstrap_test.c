@@ -407,7 +407,7 @@ static void abort_waits(void)
     struct tt_bootstrap *b = NULL;
     _Atomic uint32_t flag = 0;
     pthread_t thread;
-    EXPECT_OK(tt_bootstrap_make_id(&id));
+    EXPECT_OK(tt_bootstrap_make_id(TT_REACH_HOST, &id));
     pthread_create(&thread, NULL, raise_later, (void *)&flag);
     double start = now_s();
     EXPECT_EQ(tt_bootstrap_join(&id, 0, 2, &flag, &b), ncclInternalError);

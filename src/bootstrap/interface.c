@@ -9,6 +9,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,36 +55,80 @@ static bool is_named(const char *list, const char *name)
     return inverted;
 }
 
-ncclResult_t tt_interface_pick(struct tt_address *address_out)
+// Whether the interface has a name that is asked for; with no list, whether it leads out of the
+// host and not only to its containers and virtual machines.
+static bool is_wanted(const struct ifaddrs *interface, const char *list)
 {
+    static const char *const inner[] = {"docker", "br-", "veth", "virbr", "cni", "podman", "lxc"};
+    if (*list != 0) {
+        return is_named(list, interface->ifa_name);
+    }
+    for (size_t i = 0; i < sizeof inner / sizeof inner[0]; i++) {
+        if (strncmp(interface->ifa_name, inner[i], strlen(inner[i])) == 0) {
+            return false;
+        }
+    }
+    return (interface->ifa_flags & IFF_LOOPBACK) == 0;
+}
+
+// Once in a process.
+static void tell_choice(const char *name, const struct tt_address *address)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    char text[64];
+    if (!atomic_flag_test_and_set(&told)) {
+        tt_address_print(address, text, sizeof text);
+        *strrchr(text, ':') = 0; // the port is not chosen yet
+        tt_log(TT_LOG_INFO, TT_LOG_BOOTSTRAP, "Bootstrap: Using %s:%s", name, text);
+    }
+}
+
+// Takes the first usable interface; false: there is none. IPv6 addresses of a link alone, which
+// other hosts know by another name of the interface, only where the interface was named.
+static bool take_first(const struct ifaddrs *all, const char *list, struct tt_address *address_out)
+{
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        int family = i->ifa_addr == NULL ? AF_UNSPEC : i->ifa_addr->sa_family;
+        if ((i->ifa_flags & IFF_UP) == 0 || (family != AF_INET && family != AF_INET6) ||
+            !is_wanted(i, list)) {
+            continue;
+        }
+        struct sockaddr_storage copy = {0};
+        memcpy(&copy, i->ifa_addr,
+               family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+        tt_address_from_socket(&copy, address_out);
+        address_out->port = 0;
+        if (*list != 0 || address_out->scope == 0) {
+            tell_choice(i->ifa_name, address_out);
+            return true;
+        }
+    }
+    return false;
+}
+
+ncclResult_t tt_interface_pick(enum tt_reach reach, struct tt_address *address_out)
+{
+    const struct tt_address loopback = {.family = AF_INET, .bytes = {127, 0, 0, 1}};
     const char *list = tt_param_text(TT_PARAM_SOCKET_IFNAME);
-    *address_out = (struct tt_address){.family = AF_INET, .bytes = {127, 0, 0, 1}};
-    if (*list == 0) {
+    *address_out = loopback;
+    if (*list == 0 && reach == TT_REACH_HOST) {
+        tell_choice("lo", address_out);
         return ncclSuccess;
     }
     struct ifaddrs *all;
     if (getifaddrs(&all) != 0) {
         return tt_fail(ncclSystemError, "listing the network interfaces: %m");
     }
-    bool found = false;
-    for (const struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) {
-        bool usable = i->ifa_addr != NULL && (i->ifa_flags & IFF_UP) != 0 &&
-                      (i->ifa_addr->sa_family == AF_INET || i->ifa_addr->sa_family == AF_INET6);
-        if (usable && is_named(list, i->ifa_name)) {
-            struct sockaddr_storage copy = {0};
-            memcpy(&copy, i->ifa_addr,
-                   i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
-                                                     : sizeof(struct sockaddr_in6));
-            tt_address_from_socket(&copy, address_out);
-            found = true;
-        }
-    }
+    bool found = take_first(all, list, address_out);
     freeifaddrs(all);
-    if (!found) {
+    if (!found && *list != 0) {
         return tt_fail(ncclInvalidUsage,
                        "NCCL_SOCKET_IFNAME=%s names no interface that is up with an address",
                        tt_quote(list).text);
     }
-    address_out->port = 0;
+    if (!found) {
+        *address_out = loopback;
+        tell_choice("lo", address_out);
+    }
     return ncclSuccess;
 }

@@ -20,49 +20,79 @@
 
 // ---- Ids ----------------------------------------------------------------------------------------
 
-// The secret of NCCL_COMM_ID: nobody carries it, so every rank must know it.
-static ncclResult_t shared_secret(const struct tt_address *address, unsigned char *secret_out)
+// The secret of an address that all ranks know: nobody carries it, so every rank must know that,
+// too. setting: what has given the address, for messages.
+static ncclResult_t shared_secret(const struct tt_address *address, const char *setting,
+                                  unsigned char *secret_out)
 {
     const char *text = tt_param_text(TT_PARAM_SECRET);
-    if (*text == 0 && !tt_address_is_loopback(address) && tt_param_int(TT_PARAM_INSECURE) == 0) {
+    bool is_loopback = tt_address_is_loopback(address);
+    if (*text == 0 && !is_loopback && tt_param_int(TT_PARAM_INSECURE) == 0) {
         return tt_fail(ncclInvalidUsage,
-                       "NCCL_COMM_ID off loopback needs TUTTI_SECRET, the same on all ranks "
-                       "(TUTTI_INSECURE=1 lets anybody in)");
+                       "%s off loopback needs TUTTI_SECRET, the same on all ranks "
+                       "(TUTTI_INSECURE=1 lets anybody in)",
+                       setting);
     }
-    if (*text == 0) {
-        tt_log(TT_LOG_WARN, TT_LOG_BOOTSTRAP,
-               "NCCL_COMM_ID without TUTTI_SECRET: any local program can join");
+    if (*text == 0 && !is_loopback) {
+        tt_say("%s without TUTTI_SECRET, as TUTTI_INSECURE=1 allows: anybody who reaches it can "
+               "join",
+               setting);
+    } else if (*text == 0) {
+        tt_log(TT_LOG_WARN, TT_LOG_BOOTSTRAP, "%s without TUTTI_SECRET: any local program can join",
+               setting);
     }
     crypto_generichash(secret_out, TT_SECRET_BYTES, (const unsigned char *)text, strlen(text), NULL,
                        0);
     return ncclSuccess;
 }
 
-ncclResult_t tt_bootstrap_make_id(ncclUniqueId *id_out)
+static ncclResult_t begin_id(struct tt_id *id)
 {
-    struct tt_id id = {.magic = TT_ID_MAGIC, .revision = TT_ID_REVISION};
-    if (sodium_init() < 0) {
-        return tt_fail(ncclSystemError, "libsodium does not start: no source of random numbers");
-    }
-    const char *fixed = tt_param_text(TT_PARAM_COMM_ID);
-    if (*fixed != 0) {
-        TRY(tt_interface_parse(fixed, &id.address));
-        TRY(shared_secret(&id.address, id.secret));
-        id.root_at_rank_0 = 1;
-    } else {
-        TRY(tt_interface_pick(&id.address));
-        randombytes_buf(id.secret, sizeof id.secret);
-        while (id.number == TT_ONLY_ROOT) {
-            randombytes_buf(&id.number, sizeof id.number);
-        }
-        TRY(tt_root_start(&id));
-    }
+    *id = (struct tt_id){.magic = TT_ID_MAGIC, .revision = TT_ID_REVISION};
+    return sodium_init() < 0
+               ? tt_fail(ncclSystemError, "libsodium does not start: no source of random numbers")
+               : ncclSuccess;
+}
+
+static void hand_out(struct tt_id *id, ncclUniqueId *id_out)
+{
     char text[64];
-    tt_address_print(&id.address, text, sizeof text);
+    tt_address_print(&id->address, text, sizeof text);
     tt_log(TT_LOG_INFO, TT_LOG_BOOTSTRAP, "made a unique id; its ranks meet at %s", text);
     memset(id_out, 0, sizeof *id_out);
-    memcpy(id_out, &id, sizeof id);
-    sodium_memzero(&id, sizeof id);
+    memcpy(id_out, id, sizeof *id);
+    sodium_memzero(id, sizeof *id);
+}
+
+ncclResult_t tt_bootstrap_fixed_id(const struct tt_address *address, const char *setting,
+                                   ncclUniqueId *id_out)
+{
+    struct tt_id id;
+    TRY(begin_id(&id));
+    TRY(shared_secret(address, setting, id.secret));
+    id.address = *address;
+    id.root_at_rank_0 = 1;
+    hand_out(&id, id_out);
+    return ncclSuccess;
+}
+
+ncclResult_t tt_bootstrap_make_id(enum tt_reach reach, ncclUniqueId *id_out)
+{
+    struct tt_id id;
+    const char *fixed = tt_param_text(TT_PARAM_COMM_ID);
+    if (*fixed != 0) {
+        struct tt_address address;
+        TRY(tt_interface_parse(fixed, &address));
+        return tt_bootstrap_fixed_id(&address, "NCCL_COMM_ID", id_out);
+    }
+    TRY(begin_id(&id));
+    TRY(tt_interface_pick(reach, &id.address));
+    randombytes_buf(id.secret, sizeof id.secret);
+    while (id.number == TT_ONLY_ROOT) {
+        randombytes_buf(&id.number, sizeof id.number);
+    }
+    TRY(tt_root_start(&id));
+    hand_out(&id, id_out);
     return ncclSuccess;
 }
 

@@ -132,7 +132,7 @@ static void make_noise(struct crowd *crowd)
     EXPECT(is_hung_up(fd, 3000));
     close(fd);
     // Another job's rank at the wrong port.
-    EXPECT_OK(tt_bootstrap_make_id(&other));
+    EXPECT_OK(tt_bootstrap_make_id(TT_REACH_HOST, &other));
     memcpy(&other_inside, &other, sizeof other_inside);
     fd = impersonate(crowd->id, other_inside.secret, 3, RANKS, 0);
     EXPECT(is_hung_up(fd, 3000));
@@ -200,7 +200,7 @@ static void work_among_strangers(int rank, int size)
     pthread_t dripper;
     ncclUniqueId mine;
     if (rank == 0) {
-        EXPECT_OK(tt_bootstrap_make_id(&id));
+        EXPECT_OK(tt_bootstrap_make_id(TT_REACH_HOST, &id));
         mine = id;
         memset(&crowd, 0, sizeof crowd);
         crowd.id = &id;
@@ -254,7 +254,7 @@ static void crowd_and_listen(int rank, int size)
     ncclUniqueId id;
     int ends[2], saved = dup(2), lines = 0;
     static char text[1 << 16];
-    EXPECT_OK(tt_bootstrap_make_id(&id));
+    EXPECT_OK(tt_bootstrap_make_id(TT_REACH_HOST, &id));
     EXPECT_EQ(pipe(ends), 0);
     dup2(ends[1], 2);
     for (int i = 0; i < 100; i++) {
@@ -289,7 +289,7 @@ static void other_version(void)
     ncclUniqueId id;
     struct tt_id inside;
     struct tt_bootstrap *b = NULL;
-    EXPECT_OK(tt_bootstrap_make_id(&id));
+    EXPECT_OK(tt_bootstrap_make_id(TT_REACH_HOST, &id));
     memcpy(&inside, &id, sizeof inside);
     int fd = impersonate(&id, inside.secret, 1, 2, 2200001);
     sleep_ms(100);
@@ -305,7 +305,7 @@ static void bad_member(void)
 {
     ncclUniqueId id;
     struct tt_id inside;
-    EXPECT_OK(tt_bootstrap_make_id(&id));
+    EXPECT_OK(tt_bootstrap_make_id(TT_REACH_HOST, &id));
     memcpy(&inside, &id, sizeof inside);
     int fd = impersonate(&id, inside.secret, 1, 2, NCCL_VERSION_CODE * 100u + 2);
     sleep_ms(100);
@@ -343,7 +343,7 @@ static void wrong_secret(void)
     struct tt_id inside;
     struct tt_bootstrap *b = NULL;
     uint64_t start = tt_now_ns();
-    EXPECT_OK(tt_bootstrap_make_id(&id));
+    EXPECT_OK(tt_bootstrap_make_id(TT_REACH_HOST, &id));
     memcpy(&inside, &id, sizeof inside);
     inside.secret[5] ^= 1;
     memcpy(&id, &inside, sizeof inside);

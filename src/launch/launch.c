@@ -1,0 +1,130 @@
+// See launch.h. SPDX-License-Identifier: Apache-2.0
+#include "launch/launch.h"
+
+#include "base/log.h"
+#include "base/params.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { LINES_MAX = 64, LINE_BYTES = 256 };
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // one start at a time
+static int turns;                                         // starts so far; guarded by it
+
+static const char *get_variable(void *context, const char *name)
+{
+    (void)context;
+    return tt_param_of_launcher(name);
+}
+
+static bool ask_pmix(void *context, struct tt_place *place, const char **why_out)
+{
+    (void)context;
+    return tt_pmix_ask(place, why_out);
+}
+
+// The process that made the socket, and when it began: a number is used again.
+static bool name_peer(void *context, int fd, char *text, int bytes)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    char path[64], line[512] = "";
+    (void)context;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) {
+        return false;
+    }
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)peer.pid);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = file < 0 ? -1 : read(file, line, sizeof line - 1);
+    if (file >= 0) {
+        close(file);
+    }
+    const char *p = got > 0 ? strrchr(line, ')') : NULL; // ends the name, field 2; the time is 22
+    for (int field = 2; p != NULL && field < 22; field++) {
+        p = strchr(p + 1, ' ');
+    }
+    (void)snprintf(text, (size_t)bytes, "pid/%d/%lld", (int)peer.pid,
+                   p == NULL ? 0 : strtoll(p, NULL, 10));
+    return true;
+}
+
+ncclResult_t tt_launch_begin(struct tt_launch *launch)
+{
+    const struct tt_environment environment = {
+        .get = get_variable, .ask_pmix = ask_pmix, .name_peer = name_peer};
+    *launch = (struct tt_launch){.place.source = ""};
+    pthread_mutex_lock(&mutex);
+    ncclResult_t result =
+        tt_sources_find(&environment, tt_param_text(TT_PARAM_LAUNCH), &launch->place);
+    if (result != ncclSuccess) {
+        pthread_mutex_unlock(&mutex);
+    }
+    return result;
+}
+
+ncclResult_t tt_launch_exchange(struct tt_launch *launch)
+{
+    return tt_exchange_begin(&launch->place, turns++, &launch->exchange, &launch->id);
+}
+
+static bool is_by_pmix(const struct tt_launch *launch)
+{
+    return strcmp(launch->place.source, "pmix") == 0;
+}
+
+bool tt_launch_hold(const struct tt_launch *launch)
+{
+    return is_by_pmix(launch) && tt_pmix_hold();
+}
+
+void tt_launch_release(void)
+{
+    tt_pmix_release();
+}
+
+void tt_launch_end(struct tt_launch *launch)
+{
+    tt_exchange_end(&launch->exchange);
+    if (is_by_pmix(launch)) {
+        tt_pmix_release(); // the asking's
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+char *tt_launch_map(const struct tt_launch *launch, const struct tt_seat *seats)
+{
+    const struct tt_place *place = &launch->place;
+    int lines = place->size < LINES_MAX ? place->size : LINES_MAX;
+    size_t bytes = (size_t)(lines + 3) * LINE_BYTES, used = 0;
+    int host = 4, gpu = 3; // widths
+    char *text = malloc(bytes);
+    for (int r = 0; r < lines; r++) {
+        int length = (int)strlen(seats[r].host);
+        host = length > host ? length : host;
+        length = (int)strlen(seats[r].gpu);
+        gpu = length > gpu ? length : gpu;
+    }
+    if (text == NULL) {
+        return NULL;
+    }
+    used = (size_t)snprintf(text, bytes,
+                            "%d rank%s (from: %s; the unique id came by %s)\n"
+                            "tutti:  rank  %-*s      pid  %-*s  PCI bus id",
+                            place->size, place->size == 1 ? "" : "s", place->source,
+                            launch->exchange.way, host, "host", gpu, "GPU");
+    for (int r = 0; r < lines; r++) {
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "\ntutti: %5d  %-*s  %7d  %-*s  %s", r,
+                             host, seats[r].host, seats[r].pid, gpu, seats[r].gpu, seats[r].pci);
+    }
+    if (lines < place->size) {
+        (void)snprintf(text + used, bytes - used, "\ntutti:   and %d more", place->size - lines);
+    }
+    return text;
+}
