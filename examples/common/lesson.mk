@@ -22,6 +22,11 @@ FLAGS ?= -O2 -g
 ARGS ?=
 # Options to show in the help; empty: the program has none.
 SAMPLE ?= --ranks 4
+# Of libraries besides: where their headers are, and themselves.
+INCLUDES ?=
+LIBS ?=
+# What starts the program; empty: it starts its ranks itself.
+LAUNCH ?=
 
 COMMON := $(FOLDER)lesson.c
 HEADERS := $(FOLDER)lesson.h $(FOLDER)matrix.cuh
@@ -29,12 +34,12 @@ HEADERS := $(FOLDER)lesson.h $(FOLDER)matrix.cuh
 all: $(NAME)
 
 $(NAME): main.cu $(COMMON) $(HEADERS)
-	$(NVCC) $(FLAGS) -std=c++17 -arch=$(ARCH) -I$(FOLDER) -I"$(NCCL_HOME)/include" -c main.cu -o main.o
+	$(NVCC) $(FLAGS) -std=c++17 -arch=$(ARCH) -I$(FOLDER) -I"$(NCCL_HOME)/include" $(INCLUDES) -c main.cu -o main.o
 	$(NVCC) $(FLAGS) -I$(FOLDER) -c $(COMMON) -o lesson.o
-	$(NVCC) $(FLAGS) main.o lesson.o -L"$(NCCL_HOME)/lib" -Xlinker -rpath="$(NCCL_HOME)/lib" -lnccl -lpthread -lm -o $@
+	$(NVCC) $(FLAGS) main.o lesson.o -L"$(NCCL_HOME)/lib" -Xlinker -rpath="$(NCCL_HOME)/lib" -lnccl $(LIBS) -lpthread -lm -o $@
 
 run: $(NAME)
-	./$(NAME) $(ARGS)
+	$(LAUNCH) ./$(NAME) $(ARGS)
 
 clean:
 	rm -f $(NAME) main.o lesson.o
