@@ -1,6 +1,7 @@
 // See arguments.h. SPDX-License-Identifier: Apache-2.0
 #include "api/arguments.h"
 
+#include "base/gpu.h"
 #include "base/log.h"
 #include "base/stream.h"
 #include "comm/comm.h"
@@ -32,9 +33,9 @@ static ncclResult_t check_float8(const struct ncclComm *comm, const struct tt_ar
         if (comm->peers[r].major < 9) {
             return tt_fail(ncclInvalidArgument,
                            "%s: rank %d: datatype is %d, an 8-bit float, of which reductions need "
-                           "compute capability 9.0; the device of rank %d has %d.%d",
-                           a->call, comm->rank, (int)a->type, r, comm->peers[r].major,
-                           comm->peers[r].minor);
+                           "compute capability 9.0; rank %d's %s has %d.%d",
+                           a->call, comm->rank, (int)a->type, r, tt_peer_gpu(&comm->peers[r]).text,
+                           comm->peers[r].major, comm->peers[r].minor);
         }
     }
     return ncclSuccess;
@@ -115,9 +116,10 @@ ncclResult_t tt_check_stream(struct ncclComm *comm, const char *call, cudaStream
     TRY(tt_stream_error(comm->rank, stream, (int)error, "cudaStreamGetDevice"));
     if (device != comm->cuda_device) {
         return tt_fail(ncclInvalidArgument,
-                       "%s: rank %d: stream %p is of device %d, but the communicator's device is "
-                       "%d; make the stream there",
-                       call, comm->rank, (void *)stream, device, comm->cuda_device);
+                       "%s: rank %d: stream %p is of %s, but the communicator's is %s; make the "
+                       "stream there",
+                       call, comm->rank, (void *)stream, tt_gpu(device)->name,
+                       tt_gpu(comm->cuda_device)->name);
     }
     comm->checked_stream = stream;
     return ncclSuccess;

@@ -169,6 +169,17 @@ static ncclResult_t prepare(const struct call *call, struct tt_collective *colle
     return tt_check_stream(call->comm, call->name, call->stream);
 }
 
+// NCCL's line for a collective; which one of the communicator's it is, the executor will say.
+static void log_call(const struct call *call)
+{
+    tt_log(TT_LOG_INFO, TT_LOG_COLL,
+           "%s: sendbuff %p recvbuff %p count %zu datatype %d op %d root %d comm %p [nranks=%d] "
+           "stream %p",
+           call->name + sizeof "nccl" - 1, call->sendbuff, call->recvbuff, call->count,
+           (int)call->type, (int)call->op, call->root, (void *)call->comm, call->comm->nranks,
+           (void *)call->stream);
+}
+
 static ncclResult_t submit(const struct call *call)
 {
     ncclComm_t comm = call->comm;
@@ -181,6 +192,7 @@ static ncclResult_t submit(const struct call *call)
     if (result != ncclSuccess) {
         (void)tt_group_latch(result);
     } else if (call->count > 0) { // else there is nothing to do, and nothing to wait for
+        log_call(call);
         result = tt_group_launch(comm, TT_GROUP_LAUNCH, call->stream, run_launch, &collective,
                                  sizeof collective);
     }

@@ -1,5 +1,6 @@
 // Communicators: making, asking, ending. SPDX-License-Identifier: Apache-2.0
 #include "api/function.h"
+#include "base/gpu.h"
 #include "base/log.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
@@ -14,7 +15,7 @@ TT_FUNCTION(ncclResult_t, GetUniqueId, (ncclUniqueId * uniqueId))
                        "ncclGetUniqueId: uniqueId is NULL, must be where to write the id");
     }
     tt_call_begin("ncclGetUniqueId", -1);
-    ncclResult_t result = tt_bootstrap_make_id(uniqueId);
+    ncclResult_t result = tt_bootstrap_make_id(TT_REACH_HOST, uniqueId);
     tt_call_end();
     return result;
 }
@@ -29,6 +30,34 @@ TT_FUNCTION(ncclResult_t, CommInitRankConfig,
             (ncclComm_t * comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config))
 {
     return tt_comm_init(comm, nranks, &commId, rank, config, "ncclCommInitRankConfig");
+}
+
+// The ranks meet at the root of the first id, which serves as many as there can be.
+TT_FUNCTION(ncclResult_t, CommInitRankScalable,
+            (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
+             ncclConfig_t *config))
+{
+    static const char call[] = "ncclCommInitRankScalable";
+    if (nId < 1 || nId > nranks || commIds == NULL) {
+        return tt_group_latch(tt_fail(ncclInvalidArgument,
+                                      "%s: rank %d: nId is %d and commIds %p, must be 1 to nranks, "
+                                      "%d, and as many unique ids",
+                                      call, myrank, nId, (void *)commIds, nranks));
+    }
+    return tt_comm_init(newcomm, nranks, &commIds[0], myrank, config, call);
+}
+
+TT_FUNCTION(ncclResult_t, CommSplit,
+            (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config))
+{
+    return tt_comm_split(comm, color, key, newcomm, config);
+}
+
+TT_FUNCTION(ncclResult_t, CommShrink,
+            (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+             ncclConfig_t *config, int shrinkFlags))
+{
+    return tt_comm_shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags);
 }
 
 static ncclResult_t check_device_list(const ncclComm_t *comm, int ndev, const int *devlist)
@@ -56,8 +85,8 @@ static ncclResult_t check_device_list(const ncclComm_t *comm, int ndev, const in
         for (int k = 0; k < i; k++) {
             if (devlist[k] == devlist[i]) {
                 return tt_fail(ncclInvalidUsage,
-                               "ncclCommInitAll: devlist[%d] and devlist[%d] are both device %d", k,
-                               i, devlist[i]);
+                               "ncclCommInitAll: devlist[%d] and devlist[%d] are both %s", k, i,
+                               tt_gpu(devlist[i])->name);
             }
         }
     }
@@ -74,7 +103,7 @@ TT_FUNCTION(ncclResult_t, CommInitAll, (ncclComm_t * comm, int ndev, const int *
     for (int i = 0; i < ndev; i++) {
         comm[i] = NULL;
     }
-    TRY(tt_bootstrap_make_id(&id));
+    TRY(tt_bootstrap_make_id(TT_REACH_HOST, &id));
     TRY_CUDA(cudaGetDevice(&before));
     tt_group_start();
     for (int i = 0; i < ndev; i++) {

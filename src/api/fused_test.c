@@ -114,7 +114,8 @@ static void refusals(void)
               ncclInvalidArgument);
     EXPECT_EQ(tuttiAllReduceRMSNorm(m, m, 4, 4, NULL, ncclFloat, w.comm[0], w.stream[1]),
               ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(w.comm[0]), "is of device 1, but the communicator's device");
+    EXPECT_CONTAINS(ncclGetLastError(w.comm[0]),
+                    "is of GPU 1 (physical 1), but the communicator's is GPU 0 (physical 0)");
     EXPECT_EQ(
         tuttiAllReduceRMSNorm(m, m, 4, 4, NULL, ncclFloat, w.comm[0], (cudaStream_t)(void *)m),
         ncclInvalidArgument);

@@ -4,6 +4,7 @@
 #include "tutti.h"
 
 #include "api/function.h"
+#include "base/gpu.h"
 #include "base/log.h"
 #include "comm/comm.h"
 
@@ -15,19 +16,19 @@ static ncclResult_t answer(const struct ncclComm *comm, cudaError_t error, int p
     TRY_CUDA(cudaGetDevice(&device));
     if (device != comm->cuda_device) {
         return tt_fail(ncclInvalidArgument,
-                       "tuttiMaxBlocks: rank %d: the current device is %d, must be %d, the "
+                       "tuttiMaxBlocks: rank %d: the current device is %s, must be %s, the "
                        "communicator's",
-                       comm->rank, device, comm->cuda_device);
+                       comm->rank, tt_gpu(device)->name, tt_gpu(comm->cuda_device)->name);
     }
     TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     int sharers = tt_peers_sharing(comm);
     long long resident = (long long)per_multiprocessor * multiprocessors;
     if (resident < sharers) {
         return tt_fail(ncclInvalidUsage,
-                       "tuttiMaxBlocks: rank %d: GPU %d holds %lld blocks of this kernel at once, "
+                       "tuttiMaxBlocks: rank %d: %s holds %lld blocks of this kernel at once, "
                        "fewer than the %d ranks that share it; take smaller blocks, less shared "
                        "memory, or fewer ranks for each GPU",
-                       comm->rank, device, resident, sharers);
+                       comm->rank, tt_gpu(device)->name, resident, sharers);
     }
     *blocks = (int)(resident / sharers);
     return ncclSuccess;

@@ -16,19 +16,12 @@
         return tt_group_latch(tt_unavailable("nccl" #name));                                       \
     }
 
-UNAVAILABLE(CommInitRankScalable, (ncclComm_t * newcomm, int nranks, int myrank, int nId,
-                                   ncclUniqueId *commIds, ncclConfig_t *config))
 UNAVAILABLE(CommRevoke, (ncclComm_t comm, int revokeFlags))
-UNAVAILABLE(CommSplit,
-            (ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config))
-UNAVAILABLE(CommShrink, (ncclComm_t comm, int *excludeRanksList, int excludeRanksCount,
-                         ncclComm_t *newcomm, ncclConfig_t *config, int shrinkFlags))
 UNAVAILABLE(CommGetUniqueId, (ncclComm_t comm, ncclUniqueId *uniqueId))
 UNAVAILABLE(CommGrow, (ncclComm_t comm, int nRanks, const ncclUniqueId *uniqueId, int rank,
                        ncclComm_t *newcomm, ncclConfig_t *config))
 UNAVAILABLE(CommSuspend, (ncclComm_t comm, int flags))
 UNAVAILABLE(CommResume, (ncclComm_t comm))
-UNAVAILABLE(CommMemStats, (ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value))
 UNAVAILABLE(ParamBind, (ncclParamHandle_t * out, const char *key))
 UNAVAILABLE(ParamGetI8, (ncclParamHandle_t h, int8_t *out))
 UNAVAILABLE(ParamGetI16, (ncclParamHandle_t h, int16_t *out))

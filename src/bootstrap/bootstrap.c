@@ -3,6 +3,7 @@
 // See bootstrap.h and wire.h. SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/bootstrap.h"
 
+#include "base/holdings.h"
 #include "base/log.h"
 #include "base/params.h"
 #include "base/wait.h"
@@ -481,4 +482,5 @@ void tt_bootstrap_leave(struct tt_bootstrap *b)
     free(b->frame);
     free((void *)b->left);
     free(b);
+    tt_holdings_remove(TT_HOLD_CONNECTIONS, 1);
 }

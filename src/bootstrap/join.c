@@ -1,6 +1,7 @@
 // Unique ids, and how a rank reaches the root that its id names: connects, proves the secret,
 // claims its number. All of it together takes at most TUTTI_INIT_TIMEOUT.
 // See bootstrap.h and wire.h. SPDX-License-Identifier: Apache-2.0
+#include "base/holdings.h"
 #include "base/log.h"
 #include "base/params.h"
 #include "base/wait.h"
@@ -326,6 +327,7 @@ static struct tt_bootstrap *make(int rank, int nranks, const struct tt_id *id,
         b->nranks = nranks;
         b->abort_flag = abort_flag;
         memcpy(b->secret, id->secret, sizeof b->secret);
+        tt_holdings_add(TT_HOLD_CONNECTIONS, 1);
     }
     return b;
 }

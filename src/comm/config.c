@@ -99,10 +99,15 @@ static ncclResult_t check_network(const char *name, const char *call)
                    call, name, list);
 }
 
-ncclResult_t tt_config_read(const ncclConfig_t *config, const char *call, ncclConfig_t *out)
+ncclResult_t tt_config_read(const ncclConfig_t *config, const struct ncclComm *parent,
+                            const char *call, ncclConfig_t *out)
 {
     static const ncclConfig_t undefined = NCCL_CONFIG_INITIALIZER;
     *out = undefined;
+    if (config == NULL && parent != NULL) {
+        *out = parent->config;
+        return ncclSuccess;
+    }
     if (config != NULL) {
         TRY(copy_known(config, call, out));
     }

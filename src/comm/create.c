@@ -3,36 +3,47 @@
 #include "base/wait.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/wire.h"
+#include "comm/board.h"
 #include "comm/comm.h"
+#include "comm/family.h"
 #include "comm/group.h"
+#include "comm/init_log.h"
 #include "comm/local.h"
+#include "comm/meet.h"
 #include "comm/operators.h"
 #include "comm/registrations.h"
 #include "exec/executor.h"
+#include "launch/launch.h"
 #include "window/window.h"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct joining {
+    struct tt_beginning beginning;
     ncclUniqueId id;
     int rank, nranks;
-    ncclComm_t
-        *user_comm; // the caller's variable: NULL is written there when a blocking init fails
 };
 
-static ncclResult_t check_device(const char *call, int *device_out)
+// Fails where the process sees no GPU: the launcher, or a setting, gave it none.
+static ncclResult_t check_device(const char *call, int rank, int *device_out)
 {
     int count = 0;
     TRY(tt_check_runtime(call));
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0) {
+        char why[320], host[64] = "";
+        (void)snprintf(why, sizeof why, "%s", tt_cuda_detail());
         cudaGetLastError();
-        return tt_fail(ncclUnhandledCudaError, "%s: no device: %s (%s)", call,
+        (void)gethostname(host, sizeof host - 1);
+        return tt_fail(ncclUnhandledCudaError,
+                       "%s: rank %d (process %d on %s) has no device: %s: %s", call, rank,
+                       (int)getpid(), host,
                        cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error),
-                       tt_executor->no_device_hint);
+                       why[0] != 0 ? why : tt_executor->no_device_hint);
     }
     return tt_cuda((int)cudaGetDevice(device_out), "cudaGetDevice");
 }
@@ -44,16 +55,27 @@ static void free_parts(struct ncclComm *comm, bool kernels_may_run)
     comm->operators = NULL;
     tt_registrations_free(comm->registrations);
     comm->registrations = NULL;
-    if (comm->bootstrap != NULL && tt_bootstrap_failure(comm->bootstrap)[0] == 0) {
+    if ((comm->bootstrap != NULL || comm->board != NULL) && !tt_meet_has_failed(comm)) {
         tt_local_fail(comm, ncclInvalidUsage,
                       "a rank of this process has destroyed the communicator");
     } // else all ranks are told of the failure
-    tt_bootstrap_leave(comm->bootstrap);
+    tt_meet_leave(comm);
     tt_local_leave(comm);
     tt_abort_flag_give(comm->abort_flag, kernels_may_run);
+    tt_shrinks_free(comm->shrinks);
+    comm->shrinks = NULL;
     free(comm->peers);
-    comm->bootstrap = NULL;
+    free(comm->failure_text);
     comm->peers = NULL;
+    comm->failure_text = NULL;
+}
+
+void tt_comm_name(struct ncclComm *comm)
+{
+    if (comm->name[0] == 0) {
+        (void)snprintf(comm->name, sizeof comm->name, "comm-%016llx",
+                       (unsigned long long)comm->hash);
+    }
 }
 
 void tt_comm_free(struct ncclComm *comm, bool kernels_may_run)
@@ -62,26 +84,54 @@ void tt_comm_free(struct ncclComm *comm, bool kernels_may_run)
     tt_handle_bury(comm);
 }
 
+// The ranks share memory, where they are on one machine: the first communicator of a family.
+static ncclResult_t found_family(struct ncclComm *comm)
+{
+    struct tt_family *family = NULL;
+    if (comm->nranks == 1 || !tt_team_is_possible(comm)) {
+        return ncclSuccess;
+    }
+    int *process = malloc((size_t)comm->nranks * sizeof *process);
+    if (process == NULL) {
+        return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
+                       comm->nranks);
+    }
+    for (int r = 0; r < comm->nranks; r++) {
+        process[r] = comm->peers[r].process;
+    }
+    ncclResult_t result = tt_family_found(comm, &family);
+    if (result == ncclSuccess) {
+        result = tt_board_open(family, 0, process, comm->nranks, &comm->board);
+        tt_family_release(family); // the board has it
+    }
+    free(process);
+    return result;
+}
+
 static ncclResult_t join(struct ncclComm *comm, const ncclUniqueId *id)
 {
     TRY(tt_bootstrap_join(id, comm->rank, comm->nranks, comm->abort_flag, &comm->bootstrap));
     TRY(tt_peer_describe(comm->rank, &comm->peers[comm->rank]));
     TRY(tt_bootstrap_allgather(comm->bootstrap, comm->peers, sizeof *comm->peers));
     comm->hash = comm->peers[0].random;
-    if (comm->name[0] == 0) {
-        (void)snprintf(comm->name, sizeof comm->name, "comm-%016llx",
-                       (unsigned long long)comm->hash);
-    }
+    tt_comm_name(comm);
     tt_peers_arrange(comm);
+    tt_peers_tell_shared(comm);
     TRY(tt_local_join(comm));
     TRY(tt_watch_add(comm));
+    TRY(found_family(comm));
     TRY(tt_team_join(comm));
-    return tt_peers_agree(comm);
+    if (comm->nranks > 1) {
+        return tt_peers_agree(comm);
+    }
+    comm->peer_access = true;
+    tt_bootstrap_leave(comm->bootstrap); // nobody is there whom it could meet
+    comm->bootstrap = NULL;
+    return ncclSuccess;
 }
 
-// Tells the ranks that wait for this one that it will not come, and why: this thread's last
-// failure. Returns result.
-static ncclResult_t tell_others(const ncclUniqueId *id, int nranks, int rank, ncclResult_t result)
+// See tt_beginning.tell_others.
+static ncclResult_t denounce(const ncclUniqueId *id, int nranks, int rank, ncclResult_t result)
 {
     char text[512];
     if (nranks > 1) {
@@ -90,6 +140,12 @@ static ncclResult_t tell_others(const ncclUniqueId *id, int nranks, int rank, nc
         tt_restore_error(text);
     }
     return result;
+}
+
+static ncclResult_t tell_others(const void *argument, ncclResult_t result)
+{
+    const struct joining *joining = argument;
+    return denounce(&joining->id, joining->nranks, joining->rank, result);
 }
 
 static void set_failed(struct ncclComm *comm, ncclResult_t result)
@@ -103,50 +159,55 @@ static void set_failed(struct ncclComm *comm, ncclResult_t result)
 static void tell_of_failure(struct ncclComm *comm)
 {
     char text[512];
-    if (comm->bootstrap == NULL) {
+    if (comm->bootstrap == NULL && comm->board == NULL) {
         return; // tt_bootstrap_join has told them
     }
     (void)snprintf(text, sizeof text, "rank %d failed: %.460s", comm->rank, tt_thread_error());
-    if (tt_bootstrap_failure(comm->bootstrap)[0] == 0) { // else it was told itself
+    if (!tt_meet_has_failed(comm)) { // else it was told itself
         (void)tt_local_fail(comm, ncclRemoteError, text);
     }
-    tt_bootstrap_report_failure(comm->bootstrap, tt_thread_error());
+    (void)snprintf(text, sizeof text, "%s", tt_thread_error());
+    tt_meet_report_failure(comm, text);
+}
+
+ncclResult_t tt_comm_begun(struct ncclComm *comm, ncclResult_t result, uint64_t start_ns)
+{
+    if (result != ncclSuccess) {
+        tell_of_failure(comm);
+        set_failed(comm, result);
+        return result;
+    }
+    atomic_store(&comm->state, TT_COMM_READY);
+    if (comm->bootstrap != NULL) {
+        tt_bootstrap_arm(comm->bootstrap);
+    }
+    tt_init_log_complete(comm, start_ns);
+    return ncclSuccess;
 }
 
 // The group's job. Runs in any thread with the communicator's device current.
 static ncclResult_t join_job(struct ncclComm *comm, void *argument)
 {
     struct joining *joining = argument;
-    tt_log_start(comm->rank);
-    tt_log(TT_LOG_INFO, TT_LOG_INIT, "[rank %d] comm %p rank %d nranks %d cudaDev %d - Init START",
-           comm->rank, (void *)comm, comm->rank, comm->nranks, comm->cuda_device);
     uint64_t start = tt_now_ns();
-    ncclResult_t result = join(comm, &joining->id);
-    if (result == ncclSuccess) {
-        atomic_store(&comm->state, TT_COMM_READY);
-        tt_bootstrap_arm(comm->bootstrap);
-        tt_log(TT_LOG_INFO, TT_LOG_INIT,
-               "comm %p rank %d nranks %d lsa %d of %d - Init COMPLETE in %.1f ms", (void *)comm,
-               comm->rank, comm->nranks, comm->lsa_rank, comm->lsa_size,
-               (double)(tt_now_ns() - start) / 1e6);
-    } else {
-        tell_of_failure(comm);
-        set_failed(comm, result);
-    }
-    return result;
+    tt_init_log_start(comm);
+    return tt_comm_begun(comm, join(comm, &joining->id), start);
 }
 
 void tt_comm_cannot_join(struct ncclComm *comm, const void *argument, ncclResult_t result)
 {
-    const struct joining *joining = argument;
-    set_failed(comm, tell_others(&joining->id, joining->nranks, joining->rank, result));
+    const struct tt_beginning *beginning = argument;
+    (void)beginning->tell_others(argument, result);
+    if (beginning->user_comm != NULL) {
+        set_failed(comm, result);
+    }
 }
 
 void tt_comm_discard(struct ncclComm *comm, const void *argument)
 {
-    const struct joining *joining = argument;
-    if (tt_handle_remove(comm)) {
-        *joining->user_comm = NULL;
+    const struct tt_beginning *beginning = argument;
+    if (beginning->user_comm != NULL && tt_handle_remove(comm)) {
+        *beginning->user_comm = NULL;
         tt_handle_await_calls(comm);
         tt_team_leave(comm);
         tt_windows_destroy(comm);
@@ -156,8 +217,8 @@ void tt_comm_discard(struct ncclComm *comm, const void *argument)
 
 void tt_comm_give_up(struct ncclComm *comm, const void *argument)
 {
-    const struct joining *joining = argument;
-    tell_others(&joining->id, joining->nranks, joining->rank, ncclSuccess);
+    const struct tt_beginning *beginning = argument;
+    (void)beginning->tell_others(argument, ncclSuccess);
     tt_comm_discard(comm, argument);
 }
 
@@ -180,23 +241,21 @@ static ncclResult_t check_arguments(ncclComm_t *comm_out, int nranks, const nccl
                        nranks, TT_MOST_RANKS);
     }
     if (rank < 0 || rank >= nranks) {
-        return tell_others(id, nranks, rank,
-                           tt_fail(ncclInvalidArgument, "%s: rank is %d, must be 0 to %d", call,
-                                   rank, nranks - 1));
+        return denounce(id, nranks, rank,
+                        tt_fail(ncclInvalidArgument, "%s: rank is %d, must be 0 to %d", call, rank,
+                                nranks - 1));
     }
     return ncclSuccess;
 }
 
-static ncclResult_t allocate(int nranks, int rank, const ncclConfig_t *config, const char *call,
-                             struct ncclComm **comm_out)
+ncclResult_t tt_comm_allocate(int nranks, int rank, const ncclConfig_t *config, const char *call,
+                              struct ncclComm **comm_out)
 {
-    ncclConfig_t complete = NCCL_CONFIG_INITIALIZER;
     int device = -1;
-    TRY(tt_config_read(config, call, &complete));
-    TRY(check_device(call, &device));
+    TRY(check_device(call, rank, &device));
     struct ncclComm *comm = calloc(1, sizeof *comm);
-    struct tt_peer *peers = calloc((size_t)nranks, sizeof *peers);
-    if (comm == NULL || peers == NULL) {
+    struct tt_peer *peers = nranks > 0 ? calloc((size_t)nranks, sizeof *peers) : NULL;
+    if (comm == NULL || (nranks > 0 && peers == NULL)) {
         free(comm);
         free(peers);
         return tt_fail(ncclSystemError, "%s: rank %d: no memory for a communicator of %d ranks",
@@ -206,11 +265,12 @@ static ncclResult_t allocate(int nranks, int rank, const ncclConfig_t *config, c
     comm->rank = rank;
     comm->nranks = nranks;
     comm->cuda_device = device;
-    comm->config = complete;
+    comm->config = *config;
     comm->peers = peers;
-    if (complete.commName != NULL) {
-        (void)snprintf(comm->name, sizeof comm->name, "%s", complete.commName);
+    if (config->commName != NULL) {
+        (void)snprintf(comm->name, sizeof comm->name, "%s", config->commName);
     }
+    comm->config.commName = comm->config.netName = NULL; // the caller's texts
     ncclResult_t result = tt_abort_flag_take(&comm->abort_flag, &comm->abort_flag_device);
     if (result == ncclSuccess) {
         result = tt_handle_add(comm);
@@ -227,11 +287,15 @@ static ncclResult_t make_and_submit(ncclComm_t *comm_out, int nranks, const nccl
                                     int rank, const ncclConfig_t *config, const char *call)
 {
     struct ncclComm *comm = NULL;
+    ncclConfig_t complete = NCCL_CONFIG_INITIALIZER;
     ncclResult_t result = check_arguments(comm_out, nranks, id, rank, call);
     if (result == ncclSuccess) {
-        result = allocate(nranks, rank, config, call, &comm);
+        result = tt_config_read(config, NULL, call, &complete);
+        if (result == ncclSuccess) {
+            result = tt_comm_allocate(nranks, rank, &complete, call, &comm);
+        }
         if (result != ncclSuccess) {
-            tell_others(id, nranks, rank, result);
+            (void)denounce(id, nranks, rank, result);
         }
     }
     if (result != ncclSuccess) {
@@ -239,7 +303,10 @@ static ncclResult_t make_and_submit(ncclComm_t *comm_out, int nranks, const nccl
     }
     // Another thread may wait for it, to abort: release, pairs with the acquire of who reads it.
     __atomic_store_n(comm_out, comm, __ATOMIC_RELEASE);
-    struct joining joining = {.id = *id, .rank = rank, .nranks = nranks, .user_comm = comm_out};
+    struct joining joining = {.beginning = {.user_comm = comm_out, .tell_others = tell_others},
+                              .id = *id,
+                              .rank = rank,
+                              .nranks = nranks};
     return tt_group_submit(comm, TT_GROUP_INIT, join_job, &joining, sizeof joining);
 }
 

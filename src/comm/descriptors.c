@@ -5,10 +5,10 @@
 // waits for a reader while he should read himself.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
-#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local.h"
 #include "comm/local_internal.h"
+#include "comm/meet.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -32,7 +32,7 @@ union control {
     struct cmsghdr align;
 };
 
-static ncclResult_t send_one(const struct ncclComm *comm, int socket, struct message *message,
+static ncclResult_t send_one(struct ncclComm *comm, int socket, struct message *message,
                              const int *fds)
 {
     union control control;
@@ -68,7 +68,7 @@ static ncclResult_t send_one(const struct ncclComm *comm, int socket, struct mes
 }
 
 // Sends the process's descriptors (given[i]: of local rank i, -1 none).
-static ncclResult_t send_all(const struct ncclComm *comm, int socket, const int *given)
+static ncclResult_t send_all(struct ncclComm *comm, int socket, const int *given)
 {
     const struct tt_local_group *group = comm->local->group;
     int next = 0;
@@ -110,7 +110,7 @@ static void keep(const struct ncclComm *comm, int process, struct msghdr *header
 }
 
 // One message; *is_last_out: it was the last of the pass.
-static ncclResult_t receive_one(const struct ncclComm *comm, int process, int *descriptors_out,
+static ncclResult_t receive_one(struct ncclComm *comm, int process, int *descriptors_out,
                                 bool *is_last_out)
 {
     struct message message = {0};
@@ -147,7 +147,7 @@ static ncclResult_t receive_one(const struct ncclComm *comm, int process, int *d
     return ncclSuccess;
 }
 
-static ncclResult_t receive_all(const struct ncclComm *comm, int process, int *descriptors_out)
+static ncclResult_t receive_all(struct ncclComm *comm, int process, int *descriptors_out)
 {
     bool is_last = false;
     while (!is_last) {
@@ -208,7 +208,7 @@ ncclResult_t tt_local_pass_descriptors(struct ncclComm *comm, int descriptor, in
         // reason.
         char text[512];
         (void)snprintf(text, sizeof text, "%s", tt_last_error());
-        tt_bootstrap_report_failure(comm->bootstrap, text);
+        tt_meet_report_failure(comm, text);
         tt_local_fail(comm, result, text);
         for (int r = 0; r < comm->nranks; r++) {
             if (descriptors_out[r] >= 0) {

@@ -1,9 +1,9 @@
 // Descriptors between processes: ranks as processes, several ranks per process, rounds, signals, no
 // descriptor free, a process that
 // dies, and processes in different network namespaces. SPDX-License-Identifier: Apache-2.0
-#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local.h"
+#include "comm/meet.h"
 
 #include "expect.h"
 #include "member.h"
@@ -187,7 +187,7 @@ static void pass_without_room(int rank, int size)
         EXPECT_EQ(result, ncclRemoteError);
         EXPECT_CONTAINS(ncclGetLastError(comm), "rank 1 failed");
     }
-    EXPECT(tt_bootstrap_barrier(comm->bootstrap) != ncclSuccess);
+    EXPECT(tt_meet_barrier(comm) != ncclSuccess);
     EXPECT_CONTAINS(ncclGetLastError(comm), "rank 1");
     ranks_barrier();
     EXPECT_OK(ncclCommAbort(comm));

@@ -88,26 +88,67 @@ static ncclResult_t run_jobs(struct tt_jobs *jobs, enum tt_group_stage first)
     return result;
 }
 
+// A group that goes on in the background.
+struct background {
+    struct tt_jobs jobs;
+    size_t count;
+    struct ncclComm *busy[]; // [count] communicators that its calls are on, or split; held
+};
+
+static void free_background(struct background *group)
+{
+    for (size_t i = 0; i < group->count; i++) {
+        atomic_fetch_sub(&group->busy[i]->under_way, 1);
+        tt_handle_let_go(group->busy[i]);
+    }
+    free(group);
+}
+
 static void *run_in_background(void *argument)
 {
-    struct tt_jobs *jobs = argument;
-    (void)cudaSetDevice(jobs->first->device); // the thread's, from now on
-    (void)run_jobs(jobs, TT_GROUP_INIT);      // each communicator keeps its own error
-    free(jobs);
+    struct background *group = argument;
+    (void)cudaSetDevice(group->jobs.first->device); // the thread's, from now on
+    (void)run_jobs(&group->jobs, TT_GROUP_INIT);    // each communicator keeps its own error
+    free_background(group);
     return NULL;
+}
+
+// Communicators that are made are in progress anyway; the others are until the group is over.
+static struct background *make_background(const struct tt_jobs *jobs)
+{
+    size_t most = 0;
+    for (const struct tt_job *job = jobs->first; job != NULL; job = job->next) {
+        most++;
+    }
+    struct background *group = calloc(1, sizeof *group + most * sizeof(struct ncclComm *));
+    if (group == NULL) {
+        return NULL;
+    }
+    group->jobs = *jobs;
+    for (const struct tt_job *job = jobs->first; job != NULL; job = job->next) {
+        bool known = job->stage == TT_GROUP_INIT && job->lane == job->comm &&
+                     ((const struct tt_beginning *)(const void *)job->argument)->user_comm != NULL;
+        for (size_t i = 0; i < group->count && !known; i++) {
+            known = group->busy[i] == job->lane;
+        }
+        if (!known && tt_handle_hold(job->lane)) {
+            atomic_fetch_add(&job->lane->under_way, 1);
+            group->busy[group->count++] = job->lane;
+        }
+    }
+    return group;
 }
 
 static ncclResult_t start_in_background(struct tt_jobs *jobs)
 {
-    struct tt_jobs *moved = malloc(sizeof *moved);
+    struct background *group = make_background(jobs);
     pthread_t thread;
-    if (moved != NULL) {
-        *moved = *jobs;
-        if (tt_thread_start(&thread, run_in_background, moved) == 0) {
-            pthread_detach(thread);
-            return ncclInProgress;
-        }
-        free(moved);
+    if (group != NULL && tt_thread_start(&thread, run_in_background, group) == 0) {
+        pthread_detach(thread);
+        return ncclInProgress;
+    }
+    if (group != NULL) {
+        free_background(group);
     }
     drop_jobs(jobs);
     return tt_fail(ncclSystemError, "no thread for a nonblocking group");
@@ -137,9 +178,17 @@ static ncclResult_t add_job(struct ncclComm *comm, enum tt_group_stage stage,
         return tt_group_latch(ncclSystemError);
     }
     job->comm = comm;
+    job->lane = comm;
     job->rank = comm->rank;
     job->device = comm->cuda_device;
     job->is_blocking = comm->config.blocking != 0;
+    const struct tt_beginning *beginning = stage == TT_GROUP_INIT ? argument : NULL;
+    if (beginning != NULL && beginning->parent != NULL) {
+        job->lane = beginning->parent;
+    }
+    if (beginning != NULL && beginning->user_comm == NULL) {
+        job->is_blocking = !beginning->is_nonblocking;
+    }
     job->call = tt_call_name();
     job->stage = stage;
     job->run = run;

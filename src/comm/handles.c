@@ -165,11 +165,21 @@ ncclResult_t tt_comm_enter_any(struct ncclComm *comm, const char *call)
     return ncclSuccess;
 }
 
+bool tt_handle_hold(struct ncclComm *comm)
+{
+    return !was_inherited() && enter_listed(comm, true);
+}
+
+void tt_handle_let_go(struct ncclComm *comm)
+{
+    // Release alone: who waits for the last user may free the communicator at once.
+    atomic_fetch_sub_explicit(&comm->users, 1, memory_order_release);
+}
+
 void tt_comm_leave(struct ncclComm *comm)
 {
     tt_call_end();
-    // Release alone: who waits for the last user may free the communicator at once.
-    atomic_fetch_sub_explicit(&comm->users, 1, memory_order_release);
+    tt_handle_let_go(comm);
 }
 
 // Whether the communicator can be used now.
@@ -189,12 +199,19 @@ static ncclResult_t check_state(struct ncclComm *comm)
         break;
     }
     ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
+    if (error == ncclSuccess && atomic_load(&comm->under_way) > 0) {
+        return tt_fail(ncclInvalidArgument,
+                       "rank %d: a group with calls on the communicator is still under way; poll "
+                       "ncclCommGetAsyncError",
+                       comm->rank);
+    }
     if (error != ncclSuccess) {
         bool is_told = atomic_load_explicit(&comm->told, memory_order_acquire) == 2;
         return tt_fail(error,
                        "rank %d: the communicator has failed before (ncclCommGetAsyncError); only "
                        "ncclCommAbort may follow%s%s",
-                       comm->rank, is_told ? "; it was: " : "", is_told ? comm->failure_text : "");
+                       comm->rank, is_told ? "; it was: " : "",
+                       is_told ? tt_comm_failure_text(comm) : "");
     }
     return ncclSuccess;
 }

@@ -7,12 +7,13 @@
 // are in different network namespaces, which such names do not cross, they are paths in /tmp that
 // are gone as soon as
 // all have connected. SPDX-License-Identifier: Apache-2.0
+#include "base/holdings.h"
 #include "base/log.h"
 #include "base/wait.h"
-#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local.h"
 #include "comm/local_internal.h"
+#include "comm/meet.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -54,7 +55,7 @@ struct meeting {
     int listener;        // -1: none
 };
 
-ncclResult_t tt_leaders_wait(const struct ncclComm *comm, int fd, short events, int patience_ms,
+ncclResult_t tt_leaders_wait(struct ncclComm *comm, int fd, short events, int patience_ms,
                              bool *in_time_out)
 {
     uint64_t start = tt_now_ns();
@@ -67,7 +68,7 @@ ncclResult_t tt_leaders_wait(const struct ncclComm *comm, int fd, short events, 
         if (atomic_load_explicit(comm->abort_flag, memory_order_acquire) != 0) {
             return tt_fail(ncclInternalError, "rank %d: the communicator was aborted", comm->rank);
         }
-        TRY(tt_bootstrap_look(comm->bootstrap));
+        TRY(tt_meet_look(comm));
         if (patience_ms > 0 && tt_now_ns() - start > (uint64_t)patience_ms * 1000000) {
             *in_time_out = false;
             return ncclSuccess;
@@ -75,15 +76,16 @@ ncclResult_t tt_leaders_wait(const struct ncclComm *comm, int fd, short events, 
     }
 }
 
-ncclResult_t tt_leaders_reason(const struct ncclComm *comm, ncclResult_t result)
+ncclResult_t tt_leaders_reason(struct ncclComm *comm, ncclResult_t result)
 {
     char text[512];
     struct tt_wait wait = tt_wait_begin(comm->abort_flag);
     (void)snprintf(text, sizeof text, "%s", tt_thread_error());
     while (tt_now_ns() - wait.start_ns < TOLD_WITHIN_MS * UINT64_C(1000000)) {
-        ncclResult_t told = tt_bootstrap_look(comm->bootstrap);
+        ncclResult_t told = tt_meet_look(comm);
         if (told != ncclSuccess) {
-            return tt_fail(told, "%s", tt_bootstrap_failure(comm->bootstrap));
+            tt_meet_failure(comm, text, sizeof text);
+            return tt_fail(told, "%s", text);
         }
         if (!tt_wait_round(&wait)) {
             break;
@@ -125,7 +127,7 @@ static void make_proof(const struct meeting *m, int from, int to, unsigned char 
     unsigned char key[32];
     int32_t numbers[2] = {from, to};
     crypto_generichash_state state;
-    tt_bootstrap_derive_key(m->comm->bootstrap, "descriptor passing", key);
+    tt_meet_derive_key(m->comm, "descriptor passing", key);
     crypto_generichash_init(&state, key, sizeof key, PROOF_BYTES);
     crypto_generichash_update(&state, (const unsigned char *)numbers, sizeof numbers);
     crypto_generichash_update(&state, m->cards[from].name, NAME_BYTES);
@@ -189,6 +191,12 @@ static ncclResult_t open_listener(struct meeting *m)
     return ncclSuccess;
 }
 
+static void hold_socket(struct tt_local *local, int process, int fd)
+{
+    local->sockets[process] = fd;
+    tt_holdings_add(TT_HOLD_CONNECTIONS, 1);
+}
+
 static ncclResult_t connect_to(const struct meeting *m, int process)
 {
     struct sockaddr_un where;
@@ -199,7 +207,7 @@ static ncclResult_t connect_to(const struct meeting *m, int process)
         return tt_fail(ncclSystemError, "rank %d: a unix socket for descriptors: %m",
                        m->comm->rank);
     }
-    m->comm->local->sockets[process] = fd;
+    hold_socket(m->comm->local, process, fd);
     while (connect(fd, (struct sockaddr *)&where, length) != 0) {
         if (errno != EINTR && errno != EAGAIN) {
             return tt_leaders_reason(
@@ -236,7 +244,7 @@ static ncclResult_t accept_one(const struct meeting *m, int *missing)
         close(fd);
         return result;
     }
-    m->comm->local->sockets[process] = fd;
+    hold_socket(m->comm->local, process, fd);
     *missing -= 1;
     return greet(m, fd, process);
 }
@@ -303,7 +311,7 @@ static ncclResult_t exchange_cards(struct meeting *m)
     }
     by_rank[comm->rank].network = own_network();
     randombytes_buf(by_rank[comm->rank].name, NAME_BYTES);
-    ncclResult_t result = tt_bootstrap_allgather(comm->bootstrap, by_rank, sizeof *by_rank);
+    ncclResult_t result = tt_meet_allgather(comm, by_rank, sizeof *by_rank);
     for (int r = comm->nranks - 1; result == ncclSuccess && r >= 0; r--) {
         m->cards[comm->peers[r].process] = by_rank[r]; // the first rank's stays: the leader's
         // The same decision on all ranks of all machines.
@@ -327,12 +335,12 @@ static ncclResult_t meet(struct meeting *m)
     if (leads) {
         TRY(open_listener(m));
     }
-    ncclResult_t result = tt_bootstrap_barrier(m->comm->bootstrap); // all listen
+    ncclResult_t result = tt_meet_barrier(m->comm); // all listen
     if (result == ncclSuccess && leads) {
         result = connect_all(m);
     }
     if (result == ncclSuccess) {
-        result = tt_bootstrap_barrier(m->comm->bootstrap); // all are connected
+        result = tt_meet_barrier(m->comm); // all are connected
     }
     if (leads && m->by_path) {
         make_address(m, m->mine, &where);
@@ -375,6 +383,7 @@ void tt_leaders_disconnect(struct tt_local *local)
     for (int p = 0; local->sockets != NULL && p < local->socket_count; p++) {
         if (local->sockets[p] >= 0) {
             close(local->sockets[p]);
+            tt_holdings_remove(TT_HOLD_CONNECTIONS, 1);
         }
     }
     free(local->sockets);

@@ -1,11 +1,12 @@
 // Ending a communicator: finalize, destroy, abort. Destroying it waits for what was enqueued, and
 // so for other ranks, 10 s at most. See comm.h.
 // SPDX-License-Identifier: Apache-2.0
+#include "base/gpu.h"
 #include "base/log.h"
 #include "base/wait.h"
-#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local.h"
+#include "comm/meet.h"
 #include "window/window.h"
 
 #include <cuda_runtime.h>
@@ -101,8 +102,8 @@ static void end_aborted(struct ncclComm *comm)
 {
     bool gave_up;
     tt_local_fail(comm, ncclInternalError, "a rank of this process aborted the communicator");
-    if (comm->bootstrap != NULL) {
-        tt_bootstrap_report_failure(comm->bootstrap, "it called ncclCommAbort");
+    if (comm->bootstrap != NULL || comm->board != NULL) {
+        tt_meet_report_failure(comm, "it called ncclCommAbort");
     }
     if (!tt_team_drain(comm, &gave_up)) {
         tell_of_rest(comm);
@@ -117,6 +118,7 @@ static void end_aborted(struct ncclComm *comm)
                comm->rank);
     }
     tt_comm_free(comm, true);
+    tt_comm_log_rest();
 }
 
 // What made operations end before their time while ncclCommDestroy waited for them.
@@ -132,8 +134,8 @@ static ncclResult_t why_given_up(struct ncclComm *comm)
     return error != ncclSuccess
                ? error
                : tt_fail(ncclUnhandledCudaError,
-                         "ncclCommDestroy: rank %d: device %d has dropped operations on %s",
-                         comm->rank, comm->cuda_device, comm->name);
+                         "ncclCommDestroy: rank %d: %s has dropped operations on %s", comm->rank,
+                         tt_gpu(comm->cuda_device)->name, comm->name);
 }
 
 ncclResult_t tt_comm_destroy(struct ncclComm *comm)
@@ -142,6 +144,7 @@ ncclResult_t tt_comm_destroy(struct ncclComm *comm)
     int rank = comm->rank;
     tt_comm_leave(comm);
     TRY(take_idle(comm, rank));
+    tt_comm_log_memory(comm);
     bool had_failed = atomic_load(&comm->async_error) != ncclSuccess;
     if (had_failed) {
         atomic_store(comm->abort_flag, 1); // what it still runs will not end by itself
@@ -161,6 +164,7 @@ ncclResult_t tt_comm_destroy(struct ncclComm *comm)
         tt_team_leave(comm);
         tt_windows_destroy(comm);
         tt_comm_free(comm, false);
+        tt_comm_log_rest();
     }
     return result;
 }
@@ -179,6 +183,7 @@ ncclResult_t tt_comm_abort(struct ncclComm *comm)
                              "ncclCommAbort: comm %p was destroyed or aborted by another thread",
                              (void *)comm);
     }
+    atomic_store(&comm->is_aborted, true);
     atomic_store(comm->abort_flag, 1);
     // Calls that are inside the communicator in other threads see the flag within a slice of their
     // wait. An init that waits in an open group is not inside: the group's end finds it gone.
@@ -192,12 +197,13 @@ ncclResult_t tt_comm_async_error(struct ncclComm *comm)
     if (atomic_load(&comm->state) == TT_COMM_INIT) {
         return ncclInProgress;
     }
+    bool is_under_way = atomic_load(&comm->under_way) > 0;
     if (atomic_load(&comm->async_error) == ncclSuccess) {
         tt_watch_look(comm);
     }
     ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
     if (error != ncclSuccess && atomic_load_explicit(&comm->told, memory_order_acquire) == 2) {
-        tt_restore_error(comm->failure_text);
+        tt_restore_error(tt_comm_failure_text(comm));
     }
-    return error;
+    return error == ncclSuccess && is_under_way ? ncclInProgress : error;
 }

@@ -8,9 +8,9 @@
 
 #include "base/log.h"
 #include "base/wait.h"
-#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local_internal.h"
+#include "comm/meet.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -56,6 +56,7 @@ static struct tt_local_group *hold_group(const struct ncclComm *comm)
         group = group->next;
     }
     if (group == NULL && (group = make_group(comm)) != NULL) {
+        group->peers = comm->peers;
         group->next = groups;
         groups = group;
     }
@@ -76,6 +77,10 @@ ncclResult_t tt_local_join(struct ncclComm *comm)
     }
     while (local->group->world_rank[local->index] != comm->rank) {
         local->index++;
+    }
+    if (comm->peers != local->group->peers) { // the same, from the rank that came first
+        free(comm->peers);
+        comm->peers = local->group->peers;
     }
     comm->local = local;
     return ncclSuccess;
@@ -112,23 +117,15 @@ void tt_local_leave(struct ncclComm *comm)
         *at = group->next;
     }
     pthread_mutex_unlock(&mutex);
+    comm->peers = NULL;
     if (last) {
-        if (group->kept != NULL) {
-            group->release(group->kept);
-        }
+        free(group->peers);
         free(group->world_rank);
         free(group->slots);
         free(group);
     }
     free(local);
     comm->local = NULL;
-}
-
-void tt_local_keep(struct ncclComm *comm, void *thing, void (*release)(void *thing))
-{
-    struct tt_local_group *group = comm->local->group;
-    group->release = release;
-    group->kept = thing;
 }
 
 int tt_local_size(const struct ncclComm *comm)
@@ -147,7 +144,7 @@ int tt_local_world_rank(const struct ncclComm *comm, int local_rank)
 }
 
 // Whether this rank may go on waiting for the others of its process.
-static ncclResult_t check_waiting(const struct ncclComm *comm, struct tt_wait *wait,
+static ncclResult_t check_waiting(struct ncclComm *comm, struct tt_wait *wait,
                                   uint64_t *next_look_ns)
 {
     const struct tt_local_group *group = comm->local->group;
@@ -161,7 +158,7 @@ static ncclResult_t check_waiting(const struct ncclComm *comm, struct tt_wait *w
         return ncclSuccess;
     }
     *next_look_ns = tt_now_ns() + LOOK_NS;
-    return tt_bootstrap_look(comm->bootstrap); // a rank of another process may have ended it
+    return tt_meet_look(comm); // a rank of another process may have ended it
 }
 
 ncclResult_t tt_local_barrier(struct ncclComm *comm)

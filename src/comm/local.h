@@ -24,10 +24,6 @@ ncclResult_t tt_local_barrier(struct ncclComm *comm);
 // Valid until the next tt_local_ call; a barrier is implied on entry.
 ncclResult_t tt_local_exchange(struct ncclComm *comm, void *mine, void *const **all_out);
 
-// For the leader, once: keeps what it makes for all ranks of the process until the last of them has
-// left the communicator, whatever happens to each; then `release` is called.
-void tt_local_keep(struct ncclComm *comm, void *thing, void (*release)(void *thing));
-
 // Descriptors: rank r gives `descriptor` (or -1: none); on return descriptors_out[q] for each world
 // rank q of the same machine in another process is a descriptor of this process (the caller's rank
 // owns and closes it), -1 for others and for ranks of the same process. Collective over the
@@ -37,7 +33,8 @@ ncclResult_t tt_local_pass_descriptors(struct ncclComm *comm, int descriptor, in
 
 // ---- For the communicator's life ----------------------------------------------------------------
 
-// Joins the ranks of this process, once peers are arranged. Local.
+// Joins the ranks of this process, once peers are arranged: from now on they have one copy of
+// comm->peers. Local.
 ncclResult_t tt_local_join(struct ncclComm *comm);
 // Makes waiting ranks of this process give up with `result` and `text`; the first reason stays:
 // true for it. Accepts a communicator without local part, as does the next.

@@ -18,11 +18,10 @@ struct tt_local_group {
     uint64_t hash;
     int size;
     int *world_rank;             // [size], ascending
+    struct tt_peer *peers;       // [nranks] of the communicator, for all ranks of the process
     void **slots;                // [size]; slot i written by rank i between two barriers
     _Atomic int arrived;         // at the barrier
     _Atomic uint32_t generation; // of the barrier; release by the last to come, acquire by the rest
-    void *kept; // by the leader (tt_local_keep), until the last rank leaves; NULL: nothing
-    void (*release)(void *kept);
     // 1 while a rank writes the reason, then 2: a rank gave up, nobody may wait for it. Release by
     // who fails, acquire by who waits.
     _Atomic int failed;
@@ -47,10 +46,10 @@ ncclResult_t tt_leaders_connect(struct ncclComm *comm);
 void tt_leaders_disconnect(struct tt_local *local);
 // For what shows that another process has given up: its reason, where the rendezvous tells one
 // within half a second; else `result` with this thread's last failure.
-ncclResult_t tt_leaders_reason(const struct ncclComm *comm, ncclResult_t result);
+ncclResult_t tt_leaders_reason(struct ncclComm *comm, ncclResult_t result);
 // Waits for `events` of fd, at most `patience_ms` (0: for ever). Fails when the communicator is
 // aborted or has failed; *in_time_out false: the time is up.
-ncclResult_t tt_leaders_wait(const struct ncclComm *comm, int fd, short events, int patience_ms,
+ncclResult_t tt_leaders_wait(struct ncclComm *comm, int fd, short events, int patience_ms,
                              bool *in_time_out);
 
 #endif

@@ -1,9 +1,10 @@
 // What ranks know of each other: hosts, processes, LSA team, peer access. See comm.h. SPDX-License-Identifier: Apache-2.0
+#include "base/gpu.h"
 #include "base/log.h"
 #include "base/params.h"
 #include "base/quote.h"
-#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
+#include "comm/meet.h"
 #include "topology/lsa_team.h"
 
 #include <ctype.h>
@@ -112,6 +113,7 @@ ncclResult_t tt_peer_describe(int rank, struct tt_peer *out)
     CUdevice device;
     TRY_CUDA(cuDeviceGet(&device, out->cuda_device));
     memcpy(out->gpu_uuid, &properties.uuid, sizeof out->gpu_uuid);
+    out->physical = tt_gpu(out->cuda_device)->physical;
     out->major = properties.major;
     out->minor = properties.minor;
     out->process_hash = process_hash;
@@ -206,17 +208,8 @@ static void list_sharers(const struct ncclComm *comm, int rank, char *text, size
     }
 }
 
-// As nvidia-smi writes it.
-static void write_uuid(const unsigned char *uuid, char *text, size_t bytes)
-{
-    char hex[33];
-    (void)sodium_bin2hex(hex, sizeof hex, uuid, 16);
-    (void)snprintf(text, bytes, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16,
-                   hex + 20);
-}
-
 // One line for each machine where ranks share GPUs, from the lowest of these ranks.
-static void tell_shared_devices(const struct ncclComm *comm)
+void tt_peers_tell_shared(const struct ncclComm *comm)
 {
     int first = 0, more = 0, sharers = count_sharers(comm, comm->rank, &first);
     if (sharers < 2 || first != comm->rank) {
@@ -231,20 +224,20 @@ static void tell_shared_devices(const struct ncclComm *comm)
             more++;
         }
     }
-    char uuid[40], ranks[200], others[48] = "";
-    write_uuid(comm->peers[comm->rank].gpu_uuid, uuid, sizeof uuid);
+    char ranks[200], others[48] = "";
     list_sharers(comm, comm->rank, ranks, sizeof ranks);
     if (more > 0) {
         (void)snprintf(others, sizeof others, "; %d more GPU%s shared too", more,
                        more == 1 ? " is" : "s are");
     }
-    tt_say("%s: %d ranks share GPU %s: %s%s", comm->name, sharers, uuid, ranks, others);
+    tt_say("%s: %d ranks share %s, %s: %s%s", comm->name, sharers,
+           tt_peer_gpu(&comm->peers[comm->rank]).text, tt_gpu(comm->cuda_device)->uuid, ranks,
+           others);
 }
 
 void tt_peers_arrange(struct ncclComm *comm)
 {
     number_peers(comm);
-    tell_shared_devices(comm);
     tt_lsa_team(comm->peers, comm->nranks, comm->rank, (int)tt_param_int(TT_PARAM_LSA_TEAM_SIZE),
                 &comm->lsa_rank, &comm->lsa_size);
 }
@@ -262,7 +255,7 @@ ncclResult_t tt_peers_agree(struct ncclComm *comm)
         mine = mine && can_access(comm, comm->peers[r].gpu_uuid);
     }
     all[comm->rank] = mine;
-    ncclResult_t result = tt_bootstrap_allgather(comm->bootstrap, all, 1);
+    ncclResult_t result = tt_meet_allgather(comm, all, 1);
     comm->peer_access = true;
     for (int r = first; result == ncclSuccess && r < first + comm->lsa_size; r++) {
         comm->peer_access = comm->peer_access && all[r] != 0;

@@ -1,15 +1,15 @@
 // See stage.h.
 //
-// A lane is one communicator's jobs in order. Lanes wait at a gate until all have their thread, so
-// that a stage begins with all of them
+// A lane is one communicator's jobs in order, and those of what is split from it. Lanes wait at a
+// gate until all have their thread, so that a stage begins with all of them
 // or not at all. SPDX-License-Identifier: Apache-2.0
 #include "comm/stage.h"
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local.h"
+#include "comm/meet.h"
 
 #include <cuda_runtime.h>
 #include <pthread.h>
@@ -60,7 +60,7 @@ static ncclResult_t run_on_device(struct tt_job *job)
 // process waits for this one.
 static void keep_failure(struct ncclComm *comm, ncclResult_t result)
 {
-    if (tt_bootstrap_look(comm->bootstrap) != ncclSuccess) {
+    if (tt_meet_look(comm) != ncclSuccess) {
         (void)tt_comm_fail(comm, result, tt_thread_error());
     }
 }
@@ -91,7 +91,7 @@ static ncclResult_t run_job(struct tt_job *job)
 
 static bool in_lane(const struct tt_job *job, const struct tt_job *first)
 {
-    return job->stage == first->stage && job->comm == first->comm;
+    return job->stage == first->stage && job->lane == first->lane;
 }
 
 static void note_failure(struct stage *stage, ncclResult_t result)
@@ -157,6 +157,17 @@ static size_t find_lanes(const struct tt_jobs *jobs, enum tt_group_stage stage, 
     return count;
 }
 
+// Of what a lane makes.
+static void raise_abort(const struct tt_job *first)
+{
+    for (const struct tt_job *job = first; job != NULL; job = job->next) {
+        const struct tt_beginning *beginning = (const void *)job->argument;
+        if (in_lane(job, first) && beginning->user_comm != NULL) {
+            tt_handle_raise_abort(job->comm);
+        }
+    }
+}
+
 // Waits for the lanes. Where one failed to make its communicator, the others of the stage are given
 // up a little later: they may wait for a rank that will never come.
 static void await_lanes(struct stage *stage, const struct lane *lanes, size_t count)
@@ -176,7 +187,7 @@ static void await_lanes(struct stage *stage, const struct lane *lanes, size_t co
         }
         in_time = pthread_cond_timedwait(&stage->changed, &stage->mutex, &end) == 0;
         for (size_t i = 0; i < count && !in_time; i++) {
-            tt_handle_raise_abort(lanes[i].first->comm);
+            raise_abort(lanes[i].first);
         }
     }
     pthread_mutex_unlock(&stage->mutex);

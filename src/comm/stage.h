@@ -10,6 +10,7 @@
 struct tt_job {
     struct tt_job *next;
     struct ncclComm *comm;
+    struct ncclComm *lane; // whose jobs it keeps its place among: comm, or that it is split from
     int rank, device;
     bool is_blocking;    // its communicator
     cudaStream_t stream; // of launches

@@ -1,14 +1,11 @@
 // The host team of a communicator: all ranks of a machine, with memory that they share. See comm.h
 // and exec/executor.h.
-//
-// Rank 0 makes the memory; its descriptor goes to one rank of each process, which maps it for the
-// others.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/params.h"
-#include "bootstrap/bootstrap.h"
+#include "comm/board.h"
 #include "comm/comm.h"
-#include "comm/local.h"
+#include "comm/meet.h"
 #include "exec/executor.h"
 #include "plan/select.h"
 #include "window/window.h"
@@ -16,7 +13,6 @@
 #include <cuda_runtime.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool is_one_machine(const struct ncclComm *comm)
 {
@@ -28,73 +24,9 @@ static bool is_one_machine(const struct ncclComm *comm)
     return true;
 }
 
-static bool is_one_process(const struct ncclComm *comm)
+bool tt_team_is_possible(const struct ncclComm *comm)
 {
-    return tt_local_size(comm) == comm->nranks;
-}
-
-static void close_all(int *descriptors, int count)
-{
-    for (int i = 0; i < count; i++) {
-        if (descriptors[i] >= 0) {
-            close(descriptors[i]);
-        }
-    }
-    free(descriptors);
-}
-
-// Passes rank 0's descriptor on. *descriptor: rank 0's own, else -1; on return every process's
-// leader has one.
-static ncclResult_t pass_descriptor(struct ncclComm *comm, int *descriptor)
-{
-    int *passed = malloc((size_t)comm->nranks * sizeof *passed);
-    if (passed == NULL) {
-        return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
-                       comm->nranks);
-    }
-    ncclResult_t result = tt_local_pass_descriptors(comm, *descriptor, passed);
-    if (result != ncclSuccess) {
-        free(passed);
-        return result;
-    }
-    if (*descriptor < 0) {
-        *descriptor = passed[0];
-        passed[0] = -1;
-    }
-    close_all(passed, comm->nranks);
-    return ncclSuccess;
-}
-
-static void release_arena(void *arena)
-{
-    tt_executor->arena_release(arena);
-}
-
-// The process's mapping: stays until its last rank has left.
-static ncclResult_t share_arena(struct ncclComm *comm, struct tt_arena **arena_out)
-{
-    int descriptor = -1;
-    struct tt_arena *arena = NULL;
-    void *const *all = NULL;
-    if (comm->rank == 0) {
-        TRY(tt_executor->arena_create(comm->nranks, &descriptor));
-    }
-    if (!is_one_process(comm)) {
-        ncclResult_t result = pass_descriptor(comm, &descriptor);
-        if (result != ncclSuccess) {
-            if (descriptor >= 0) {
-                close(descriptor);
-            }
-            return result;
-        }
-    }
-    if (tt_local_rank(comm) == 0) {
-        TRY(tt_executor->arena_map(descriptor, comm->nranks, &arena));
-        tt_local_keep(comm, arena, release_arena);
-    }
-    TRY(tt_local_exchange(comm, arena, &all));
-    *arena_out = all[0];
-    return ncclSuccess;
+    return comm->nranks <= tt_executor->most_ranks && is_one_machine(comm);
 }
 
 static void fail(void *owner, ncclResult_t result, const char *text)
@@ -182,7 +114,7 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
                            .device_error = &comm->device_error,
                            .comm_name = comm->name,
                            .comm_hash = comm->hash,
-                           .has_left = tt_bootstrap_left(comm->bootstrap),
+                           .has_left = tt_meet_left(comm),
                            .arena = arena,
                            .fail = fail,
                            .owner = comm,
@@ -199,12 +131,16 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
 
 ncclResult_t tt_team_join(struct ncclComm *comm)
 {
-    if (comm->nranks > tt_executor->most_ranks || !is_one_machine(comm)) {
+    const struct tt_room alone = {.descriptor = -1};
+    if (!tt_team_is_possible(comm)) {
         return ncclSuccess;
     }
-    struct tt_arena *arena = NULL;
-    TRY(share_arena(comm, &arena));
-    return join(comm, arena);
+    if (comm->board == NULL) {
+        TRY(tt_executor->arena_map(&alone, comm->nranks, &comm->arena));
+    } else {
+        comm->arena = tt_board_arena(comm->board);
+    }
+    return join(comm, comm->arena);
 }
 
 ncclResult_t tt_team_refuse(const struct ncclComm *comm, const char *what)
@@ -243,4 +179,8 @@ void tt_team_leave(struct ncclComm *comm)
         tt_executor->part(host);
         comm->host = NULL;
     }
+    if (comm->board == NULL && comm->arena != NULL) {
+        tt_executor->arena_release(comm->arena);
+    }
+    comm->arena = NULL;
 }

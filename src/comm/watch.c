@@ -7,11 +7,13 @@
 // What it finds ends the communicator: the asynchronous error, waits of other threads, kernels (by
 // the abort flag), and one line on stderr, because a program that waits for a kernel asks nothing.
 // SPDX-License-Identifier: Apache-2.0
+#include "base/gpu.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local.h"
+#include "comm/meet.h"
 #include "exec/executor.h"
 #include "record/record.h"
 
@@ -19,26 +21,46 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 200, EVENTS = 16 };
+enum { TICK_MS = 200, EVENTS = 16, PATIENCE_S = 1 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards the two below
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards what stands below
 static int watched = -1;                                  // the epoll descriptor
 static _Atomic pid_t owner;                               // the process whose thread runs
+
+// What the thread is asked to do with a mutex, by who waits for it; `mutex` guards it.
+struct request {
+    struct request *next;
+    pthread_mutex_t *held;
+    bool lets_go, is_done;
+    int error;
+};
+static struct request *requests;
+static pthread_cond_t answered = PTHREAD_COND_INITIALIZER;
+static int request_bell = -1; // an eventfd that wakes the thread; its address is its key
+
 // The thread has it while it looks; a process that ends keeps it, so that no look meets the end.
 static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
 
 // ---- What is wrong ------------------------------------------------------------------------------
 
+const char *tt_comm_failure_text(const struct ncclComm *comm)
+{
+    return comm->failure_text != NULL ? comm->failure_text : "no memory for the reason";
+}
+
 bool tt_comm_fail(struct ncclComm *comm, ncclResult_t result, const char *text)
 {
     int untold = 0, none = ncclSuccess;
-    int dead = tt_bootstrap_dead_rank(comm->bootstrap);
+    int dead = tt_meet_dead_rank(comm);
     if (atomic_load(&comm->async_error) == ncclSuccess &&
         atomic_compare_exchange_strong(&comm->told, &untold, 1)) {
-        (void)snprintf(comm->failure_text, sizeof comm->failure_text, "%s", text);
+        comm->failure_text = strdup(text);
         atomic_store_explicit(&comm->told, 2, memory_order_release);
     }
     atomic_compare_exchange_strong(&comm->async_error, &none, (int)result);
@@ -51,9 +73,10 @@ bool tt_comm_fail(struct ncclComm *comm, ncclResult_t result, const char *text)
 // Kernels must know who will not come to a barrier any more.
 static void tell_kernels_of_leavers(struct ncclComm *comm)
 {
-    const _Atomic unsigned char *left = tt_bootstrap_left(comm->bootstrap);
+    const _Atomic unsigned char *left = tt_meet_left(comm);
     int first = comm->rank - comm->lsa_rank;
-    for (int member = 0; member < comm->lsa_size && member < NCCL_LEFT_RANKS; member++) {
+    for (int member = 0; left != NULL && member < comm->lsa_size && member < NCCL_LEFT_RANKS;
+         member++) {
         if (atomic_load_explicit(&left[first + member], memory_order_acquire) != 0) {
             atomic_fetch_or(comm->abort_flag + 1 + member / 32, 1u << member % 32);
         }
@@ -62,13 +85,13 @@ static void tell_kernels_of_leavers(struct ncclComm *comm)
 
 static void look_at_peers(struct ncclComm *comm)
 {
-    ncclResult_t result = tt_bootstrap_look(comm->bootstrap);
+    ncclResult_t result = tt_meet_look(comm);
     tell_kernels_of_leavers(comm);
     if (result == ncclSuccess) {
         return;
     }
     char text[512];
-    (void)snprintf(text, sizeof text, "%s", tt_bootstrap_failure(comm->bootstrap));
+    tt_meet_failure(comm, text, sizeof text);
     if (tt_comm_fail(comm, result, text)) {
         tt_say("%s; what waits for it on %s ends with an error, other work goes on. See what that "
                "rank said; end the communicator with ncclCommAbort",
@@ -112,13 +135,13 @@ static void look_at_device(struct ncclComm *comm)
     char what[256], text[320];
     if (error == cudaErrorContextIsDestroyed) {
         (void)snprintf(what, sizeof what,
-                       "its device %d was reset (cudaDeviceReset) while it had work of it",
-                       comm->cuda_device);
+                       "its %s was reset (cudaDeviceReset) while it had work of it",
+                       tt_gpu(comm->cuda_device)->name);
     } else {
-        (void)snprintf(what, sizeof what, "its device %d has failed: %s (%d)", comm->cuda_device,
-                       cudaGetErrorString(error), (int)error);
+        (void)snprintf(what, sizeof what, "its %s has failed: %s (%d)",
+                       tt_gpu(comm->cuda_device)->name, cudaGetErrorString(error), (int)error);
     }
-    if (!tt_bootstrap_try_reporting(comm->bootstrap, what)) {
+    if (!tt_meet_try_reporting(comm, what)) {
         return; // a call is on the connection: the next look tells
     }
     (void)snprintf(text, sizeof text, "rank %d: %s", comm->rank, what);
@@ -186,10 +209,27 @@ static void look_at_woken(struct ncclComm *comm)
     }
     if (is_made(comm)) {
         stand_on(comm);
-        tt_bootstrap_woken(comm->bootstrap);
+        if (comm->bootstrap != NULL) {
+            tt_bootstrap_woken(comm->bootstrap);
+        }
         tt_watch_look(comm);
     }
     tt_comm_leave(comm);
+}
+
+static void answer_requests(void)
+{
+    uint64_t rings;
+    ssize_t n = read(request_bell, &rings, sizeof rings);
+    (void)n;
+    pthread_mutex_lock(&mutex);
+    for (; requests != NULL; requests = requests->next) {
+        struct request *r = requests;
+        r->error = r->lets_go ? pthread_mutex_unlock(r->held) : pthread_mutex_lock(r->held);
+        r->is_done = true;
+    }
+    pthread_cond_broadcast(&answered);
+    pthread_mutex_unlock(&mutex);
 }
 
 static void *watch(void *argument)
@@ -203,6 +243,8 @@ static void *watch(void *argument)
         for (int i = 0; i < count; i++) {
             if (events[i].data.ptr == NULL) {
                 tt_record_signalled();
+            } else if (events[i].data.ptr == &request_bell) {
+                answer_requests();
             } else {
                 look_at_woken(events[i].data.ptr);
             }
@@ -222,18 +264,32 @@ __attribute__((destructor)) static void stop_looking(void)
     }
 }
 
+static void close_both(int a, int b)
+{
+    if (a >= 0) {
+        close(a);
+    }
+    if (b >= 0) {
+        close(b);
+    }
+}
+
 // With the mutex held.
 static ncclResult_t start(void)
 {
     pthread_t thread;
-    int descriptor = epoll_create1(EPOLL_CLOEXEC);
-    if (descriptor < 0) {
+    int descriptor = epoll_create1(EPOLL_CLOEXEC), bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct epoll_event rings = {.events = EPOLLIN, .data.ptr = &request_bell};
+    if (descriptor < 0 || bell < 0 || epoll_ctl(descriptor, EPOLL_CTL_ADD, bell, &rings) != 0) {
+        close_both(descriptor, bell);
         return tt_fail(ncclSystemError, "no descriptor to watch communicators with: %m");
     }
     watched = descriptor;
+    request_bell = bell;
+    requests = NULL; // in a child by fork() they were its parent's
     int error = tt_thread_start(&thread, watch, &watched);
     if (error != 0) {
-        close(descriptor);
+        close_both(descriptor, bell);
         watched = -1;
         errno = error;
         return tt_fail(ncclSystemError, "no thread to watch communicators with: %m");
@@ -248,9 +304,56 @@ static ncclResult_t start(void)
     return ncclSuccess;
 }
 
+// With the mutex held. False: the thread does not answer.
+static bool ask(struct request *request)
+{
+    struct timespec until;
+    uint64_t ring = 1;
+    request->next = requests;
+    requests = request;
+    ssize_t n = write(request_bell, &ring, sizeof ring);
+    (void)n;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE_S;
+    for (int error = 0; !request->is_done && error == 0;) {
+        error = pthread_cond_timedwait(&answered, &mutex, &until);
+    }
+    struct request **at = &requests;
+    while (!request->is_done && *at != request) {
+        at = &(*at)->next;
+    }
+    if (!request->is_done) {
+        *at = request->next;
+    }
+    return request->is_done;
+}
+
+ncclResult_t tt_watch_hold(pthread_mutex_t *held)
+{
+    struct request request = {.held = held};
+    pthread_mutex_lock(&mutex);
+    ncclResult_t result = owner == getpid() ? ncclSuccess : start();
+    bool is_done = result == ncclSuccess && ask(&request);
+    pthread_mutex_unlock(&mutex);
+    if (result == ncclSuccess && (!is_done || request.error != 0)) {
+        return tt_fail(ncclSystemError, "the thread that watches communicators does not answer");
+    }
+    return result;
+}
+
+bool tt_watch_let_go(pthread_mutex_t *held)
+{
+    struct request request = {.held = held, .lets_go = true};
+    pthread_mutex_lock(&mutex);
+    bool is_done = owner == getpid() && ask(&request);
+    pthread_mutex_unlock(&mutex);
+    return is_done;
+}
+
+// Watches the connection of a communicator that has one; what happens on boards is looked for.
 ncclResult_t tt_watch_add(struct ncclComm *comm)
 {
-    if (comm->nranks == 1) {
+    if (comm->bootstrap == NULL || comm->nranks == 1) {
         return ncclSuccess;
     }
     pthread_mutex_lock(&mutex);

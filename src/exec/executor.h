@@ -20,6 +20,18 @@
 struct tt_arena;
 struct tt_host;
 struct tt_choice; // plan/select.h
+
+// Where the memory of a team lies: TT_ROOM_BYTES of zeros in a file that all processes of the team
+// have, of which only what is used takes memory.
+static const uint64_t TT_ROOM_BYTES = UINT64_C(1) << 42;
+struct tt_room {
+    int descriptor;  // stays the caller's; -1: of a rank alone, there is no file
+    uint64_t offset; // a multiple of a page
+    // What has to outlive the arena, and is told once that it is gone; NULL: nothing.
+    void (*leave)(void *owner);
+    void *owner;
+};
+
 struct tt_team {
     int rank, nranks;                   // in the team
     int device;                         // CUDA's number
@@ -104,18 +116,23 @@ struct tt_one_sided {
     struct tt_signal_wait wait[]; // [wait_count]
 };
 
+// What a rank's part of a communicator holds, in bytes; of memory that ranks share, its share.
+struct tt_memory {
+    size_t scratch, staging, mappings;
+};
+
 struct tt_executor {
     const char *name;
     const char *no_device_hint; // what to look at where there is no device
 
     // ---- The host team.
     int most_ranks; // of a team
-    // Makes the memory that `nranks` ranks of a machine share: a descriptor, for all their
-    // processes.
-    ncclResult_t (*arena_create)(int nranks, int *descriptor_out);
-    // Maps it: once for each process; one reference. Takes the descriptor over.
-    ncclResult_t (*arena_map)(int descriptor, int nranks, struct tt_arena **arena_out);
+    // Maps the memory that `nranks` ranks of a machine share: once for each process; one reference.
+    // Where it fails, nobody is told that it is gone.
+    ncclResult_t (*arena_map)(const struct tt_room *room, int nranks, struct tt_arena **arena_out);
     void (*arena_release)(struct tt_arena *arena);
+    // Adds each rank's share of what is mapped of it now. Any thread.
+    void (*arena_memory)(const struct tt_arena *arena, struct tt_memory *memory);
     // A rank's part. Local; operations may follow once all have joined.
     ncclResult_t (*join)(const struct tt_team *team, struct tt_host **host_out);
     // Nothing is enqueued any more. Once what was enqueued before has ended, launches of graphs

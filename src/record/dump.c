@@ -1,6 +1,7 @@
 // The state of all records as text: what each rank did last, what it waits for, who is missing.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/file_name.h"
+#include "base/gpu.h"
 #include "base/log.h"
 #include "base/params.h"
 #include "record/record_internal.h"
@@ -136,8 +137,9 @@ static void print_record(const struct dump *dump, const struct tt_record *record
     const struct tt_record_owner *owner = &record->details->owner;
     struct tt_record_seen *seen;
     size_t count = tt_record_read(record, &seen);
-    (void)fprintf(dump->file, "communicator %s (%016llx), rank %d of %d, device %d\n", owner->name,
-                  (unsigned long long)owner->hash, owner->rank, owner->nranks, owner->device);
+    (void)fprintf(dump->file, "communicator %s (%016llx), rank %d of %d, %s\n", owner->name,
+                  (unsigned long long)owner->hash, owner->rank, owner->nranks,
+                  tt_gpu(owner->device)->name);
     print_waits(dump, owner, seen, count);
     (void)fprintf(dump->file, "  last operations, latest first%s\n", count == 0 ? ": none" : ":");
     for (size_t i = 0; i < count && i < MOST_LINES; i++) {

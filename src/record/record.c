@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { LEAST_BLOCKS = 2 };
@@ -20,6 +21,7 @@ static struct tt_record_lists lists;
 static pid_t owner;   // the process that opened the first record; 0: none has been opened
 static pid_t parent;  // the owner from which this process was forked; 0: none
 static bool has_news; // since the trace was written
+static struct tt_record_line nowhere;
 
 const struct tt_record_lists *tt_record_lock(void)
 {
@@ -93,7 +95,8 @@ static size_t read_block(const struct tt_record_tape *tape, struct tt_record_blo
 {
     uint64_t first = LOAD(block->first);
     const struct tt_record_line *next = LOAD(tape->next);
-    size_t count = block_of(next) == block ? (size_t)(next - block->line) : TT_RECORD_LINES;
+    size_t count =
+        next != NULL && block_of(next) == block ? (size_t)(next - block->line) : TT_RECORD_LINES;
     for (size_t i = 0; first != 0 && i < count; i++) {
         read_line(&block->line[i], &seen[i]);
         read_no_wait(&seen[i], tape->record->details->owner.rank);
@@ -144,13 +147,22 @@ size_t tt_record_read(const struct tt_record *record, struct tt_record_seen **se
 
 // ---- Blocks -------------------------------------------------------------------------------------
 
+// Pages of zeros that take memory when they are touched: a record with few operations has one page.
 static struct tt_record_block *make_block(void)
 {
-    struct tt_record_block *block = aligned_alloc(TT_RECORD_BLOCK_BYTES, sizeof *block);
-    if (block != NULL) {
-        memset((void *)block, 0, sizeof *block);
-        atomic_init(&block->next, block);
+    size_t room = 2 * (size_t)TT_RECORD_BLOCK_BYTES; // in which a multiple of the size begins one
+    char *base = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) {
+        return NULL;
     }
+    size_t before =
+        (TT_RECORD_BLOCK_BYTES - (uintptr_t)base % TT_RECORD_BLOCK_BYTES) % TT_RECORD_BLOCK_BYTES;
+    if (before > 0) {
+        munmap(base, before);
+    }
+    munmap(base + before + TT_RECORD_BLOCK_BYTES, TT_RECORD_BLOCK_BYTES - before);
+    struct tt_record_block *block = (void *)(base + before);
+    atomic_init(&block->next, block);
     return block;
 }
 
@@ -159,7 +171,7 @@ static void free_ring(struct tt_record_block *ring)
     struct tt_record_block *block = ring;
     while (block != NULL) {
         struct tt_record_block *next = LOAD(block->next);
-        free(block);
+        munmap(block, TT_RECORD_BLOCK_BYTES);
         block = next == ring ? NULL : next;
     }
 }
@@ -195,6 +207,12 @@ static bool is_over(const struct tt_record_block *block)
 static struct tt_record_block *next_block(struct tt_record_tape *tape, struct tt_record_block *last)
 {
     struct tt_record_details *details = tape->record->details;
+    if (last == NULL) { // the first
+        struct tt_record_block *first = make_block();
+        *(tape == &tape->record->calls ? &details->calls : &details->replays) = first;
+        details->blocks += first != NULL;
+        return first;
+    }
     struct tt_record_block *oldest = LOAD(last->next);
     bool may_grow = !details->keeps || details->blocks < details->most_blocks;
     bool must_grow = oldest == last || details->keeps || !is_over(oldest);
@@ -218,8 +236,13 @@ struct tt_record_line *tt_record_turn(struct tt_record_tape *tape, const struct 
     pthread_mutex_lock(&mutex);
     struct tt_record_line *line = LOAD(tape->next);
     if ((uintptr_t)line % TT_RECORD_BLOCK_BYTES == 0) {
-        struct tt_record_block *last = block_of(line), *block = next_block(tape, last);
-        uint64_t first = LOAD(last->first) + TT_RECORD_LINES;
+        struct tt_record_block *last = line == NULL ? NULL : block_of(line);
+        struct tt_record_block *block = next_block(tape, last);
+        if (block == NULL) { // no memory: another time perhaps
+            pthread_mutex_unlock(&mutex);
+            return tape->record->nowhere;
+        }
+        uint64_t first = last == NULL ? 1 : LOAD(last->first) + TT_RECORD_LINES;
         atomic_store_explicit(&block->first, 0, memory_order_release);
         line = block->line;
         // Nothing of the block is read until there is an operation in it.
@@ -249,16 +272,7 @@ static void free_record(struct tt_record *record)
         free(record->details->waits);
         free(record->details);
     }
-    free(record->nowhere);
     free(record);
-}
-
-static void start_tape(struct tt_record_tape *tape, struct tt_record *record,
-                       struct tt_record_block *block)
-{
-    tape->record = record;
-    atomic_init(&block->first, 1);
-    atomic_init(&tape->next, block->line);
 }
 
 static struct tt_record *make_record(const struct tt_record_owner *whose)
@@ -274,21 +288,16 @@ static struct tt_record *make_record(const struct tt_record_owner *whose)
     details->owner = *whose;
     (void)snprintf(details->name, sizeof details->name, "%s", whose->name);
     details->owner.name = details->name;
-    details->calls = make_block();
-    details->replays = make_block();
-    details->blocks = 2;
     details->keeps = tt_record_traces();
     details->most_blocks = (uint64_t)tt_param_int(TT_PARAM_TRACE_LIMIT) / TT_RECORD_LINES + 2;
-    record->nowhere = aligned_alloc(sizeof *record->nowhere, sizeof *record->nowhere);
+    record->nowhere = &nowhere;
+    record->calls.record = record->replays.record = record; // tapes without a block
     bool sums = tt_record_summarises();
     details->waits = sums ? calloc((size_t)whose->nranks, sizeof *details->waits) : NULL;
-    if (details->calls == NULL || details->replays == NULL || record->nowhere == NULL ||
-        (sums && details->waits == NULL)) {
+    if (sums && details->waits == NULL) {
         free_record(record);
         return NULL;
     }
-    start_tape(&record->calls, record, details->calls);
-    start_tape(&record->replays, record, details->replays);
     return record;
 }
 
@@ -343,11 +352,13 @@ static void add_rest(struct tt_record *record)
 {
     struct tt_record_tape *tapes[] = {&record->calls, &record->replays};
     for (size_t i = 0; i < 2 && record->details->waits != NULL; i++) {
-        struct tt_record_block *ring = block_of(LOAD(tapes[i]->next)), *block = ring;
-        do {
+        struct tt_record_line *next = LOAD(tapes[i]->next);
+        struct tt_record_block *ring = next == NULL ? NULL : block_of(next), *block = ring;
+        while (block != NULL) {
             add_block(tapes[i], block);
             block = LOAD(block->next);
-        } while (block != ring);
+            block = block == ring ? NULL : block;
+        }
     }
 }
 

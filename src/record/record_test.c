@@ -246,7 +246,7 @@ static void the_state_as_text(void)
     struct tt_record_line *giving = tt_record_called(&one->calls, &give, NULL);
     tt_record_entered_at_once(giving, 2);
     char *text = dump_text(HASH + 4);
-    EXPECT_CONTAINS(text, "rank 0 of 4, device 0");
+    EXPECT_CONTAINS(text, "rank 0 of 4, GPU 0 (physical 0)");
     EXPECT_CONTAINS(text, "is in #5 AllReduce(count 1024, float32, max) for ");
     EXPECT_CONTAINS(text, "waits for:\n    rank 2: the last call of rank 2, seen from AllReduce\n"
                           "  has called AllReduce(");

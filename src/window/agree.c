@@ -1,8 +1,8 @@
 // Verdicts, and the step in which all ranks compare them.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
-#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
+#include "comm/meet.h"
 #include "window/window_internal.h"
 
 #include <stdarg.h>
@@ -57,7 +57,7 @@ ncclResult_t tt_agree(struct ncclComm *comm, const struct tt_verdict *mine, cons
                        comm->nranks);
     }
     all[comm->rank] = *mine;
-    ncclResult_t result = tt_bootstrap_allgather(comm->bootstrap, all, sizeof *all);
+    ncclResult_t result = tt_meet_allgather(comm, all, sizeof *all);
     for (int r = 0; result == ncclSuccess && r < comm->nranks; r++) {
         if (all[r].result != ncclSuccess) {
             result =

@@ -1,6 +1,7 @@
 // Flat ranges: the copies of one window of all members of an LSA team, mapped at equal distances,
 // once per process.
 // SPDX-License-Identifier: Apache-2.0
+#include "base/holdings.h"
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/local.h"
@@ -26,6 +27,7 @@ void tt_flat_drop(struct tt_flat *flat)
     for (int m = 0; m < flat->mapped; m++) {
         (void)cuMemUnmap(flat->base + (size_t)m * flat->stride, flat->span);
     }
+    tt_holdings_remove(TT_HOLD_MAPPINGS, (size_t)flat->mapped * flat->span);
     if (flat->base != 0) {
         (void)cuMemAddressFree(flat->base, (size_t)flat->members * flat->stride);
     }
@@ -117,6 +119,7 @@ static bool map_member(const struct ncclComm *comm, const struct tt_share *share
     bool mapped =
         tt_verdict_driver(verdict, cuMemMap(pointer, flat->span, 0, handle, 0), "cuMemMap");
     flat->mapped += mapped;
+    tt_holdings_add(TT_HOLD_MAPPINGS, mapped ? flat->span : 0);
     if (imported) {
         (void)cuMemRelease(handle);
     }

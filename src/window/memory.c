@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "window/memory.h"
 
+#include "base/gpu.h"
 #include "base/log.h"
 #include "window/window_internal.h"
 
@@ -128,8 +129,9 @@ void *tt_memory_allocate(int device, size_t bytes, struct tt_verdict *verdict)
     CUdeviceptr pointer = 0;
     CUresult error = create(&handle, rounded, properties);
     if (error != CUDA_SUCCESS) {
-        char call[80];
-        (void)snprintf(call, sizeof call, "cuMemCreate of %zu bytes on device %d", rounded, device);
+        char call[96];
+        (void)snprintf(call, sizeof call, "cuMemCreate of %zu bytes on %s", rounded,
+                       tt_gpu(device)->name);
         (void)tt_verdict_driver(verdict, error, call);
         return NULL;
     }

@@ -5,9 +5,9 @@
 // Devices are added, and memory is bound, in rank order: virtual devices then reduce in rank
 // order. Neighbouring ranks of one process take one turn; between turns all ranks meet.
 // SPDX-License-Identifier: Apache-2.0
-#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local.h"
+#include "comm/meet.h"
 #include "window/window_internal.h"
 
 #include <string.h>
@@ -160,8 +160,7 @@ static ncclResult_t take_turns(const struct view *view, enum turn_work work,
             verdict->result == ncclSuccess && view->share != NULL) {
             work_for_run(view, work, verdict);
         }
-        ncclResult_t result =
-            turns > 1 ? tt_bootstrap_barrier(comm->bootstrap) : tt_local_barrier(comm);
+        ncclResult_t result = turns > 1 ? tt_meet_barrier(comm) : tt_local_barrier(comm);
         if (result != ncclSuccess) {
             return result;
         }

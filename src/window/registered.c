@@ -1,9 +1,10 @@
 // One window, made by all ranks together: what each rank brings is checked and compared, the flat
 // range and the multicast view are made, and the window is described to kernels.
 // SPDX-License-Identifier: Apache-2.0
+#include "base/gpu.h"
 #include "base/log.h"
-#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
+#include "comm/meet.h"
 #include "window/window_internal.h"
 
 #include <stdio.h>
@@ -59,11 +60,11 @@ static void inspect_allocation(struct ncclComm *comm, const struct tt_wish *wish
     registered->allocation_bytes = allocated;
     if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         properties.location.id != comm->cuda_device) {
-        tt_verdict_fail(verdict, ncclInvalidArgument,
-                        "buff %p lies on device %d, but the communicator's device is %d; call "
-                        "cudaSetDevice before "
-                        "ncclMemAlloc",
-                        wish->pointer, properties.location.id, comm->cuda_device);
+        tt_verdict_fail(
+            verdict, ncclInvalidArgument,
+            "buff %p lies on %s, but the communicator's is %s; call cudaSetDevice before "
+            "ncclMemAlloc",
+            wish->pointer, tt_gpu(properties.location.id)->name, tt_gpu(comm->cuda_device)->name);
     } else if (wish->bytes > allocated - registered->offset) {
         tt_verdict_fail(
             verdict, ncclInvalidArgument,
@@ -199,7 +200,7 @@ static ncclResult_t agree_on_claims(struct ncclComm *comm, const struct tt_wish 
                        comm->nranks);
     }
     make_claim(comm, wish, registered, &all[comm->rank]);
-    ncclResult_t result = tt_bootstrap_allgather(comm->bootstrap, all, sizeof *all);
+    ncclResult_t result = tt_meet_allgather(comm, all, sizeof *all);
     if (result == ncclSuccess) {
         result = compare_claims(comm, all, wish->what);
     }
@@ -293,7 +294,7 @@ ncclResult_t tt_registered_create(struct ncclComm *comm, struct tt_wish *wish,
     *registered_out = NULL;
     (void)snprintf(what, sizeof what, "%s, %s", tt_call_name() != NULL ? tt_call_name() : "?",
                    wish->what);
-    tt_bootstrap_describe(comm->bootstrap, what);
+    tt_meet_describe(comm, what);
     (void)tt_windows_get(comm, &wish->verdict);
     struct tt_registered nowhere = {0};
     struct tt_registered *registered = calloc(1, sizeof *registered);

@@ -297,3 +297,14 @@ const struct tt_window *tt_window_find(const struct ncclComm *comm, const void *
     *offset_out = address - found->base;
     return &found->registered->window;
 }
+
+size_t tt_windows_memory(const struct ncclComm *comm)
+{
+    const struct tt_windows *windows = comm->windows;
+    size_t bytes = 0;
+    for (int i = 0; windows != NULL && i < windows->count; i++) {
+        // A window has two ranges; each rank's share of the members' copies is one of them.
+        bytes += windows->range[i].registered->flat->span;
+    }
+    return bytes / 2;
+}

@@ -1,9 +1,9 @@
 // Multicast views of teams inside the LSA team: which ones a communicator has, and each window's
 // alias range in them. SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
-#include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local.h"
+#include "comm/meet.h"
 #include "window/window_internal.h"
 
 #include <stdlib.h>
@@ -228,7 +228,7 @@ static ncclResult_t gather(struct ncclComm *comm, ncclTeam_t team, struct tt_reg
     for (int i = 0; i < count; i++) {
         mine->signature = mine->signature * 31 + (uint64_t)list[i]->sequence + 1;
     }
-    ncclResult_t result = tt_bootstrap_allgather(comm->bootstrap, all, sizeof *all);
+    ncclResult_t result = tt_meet_allgather(comm, all, sizeof *all);
     for (int r = 0; r < comm->nranks; r++) {
         teams[r] = all[r].team;
     }

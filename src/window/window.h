@@ -46,5 +46,7 @@ ncclResult_t tt_window_scratch(struct ncclComm *comm, size_t bytes,
 // Frees all that windows own for this rank; accepts a communicator without windows. Local: never
 // waits for peers.
 void tt_windows_destroy(struct ncclComm *comm);
+// Bytes of mapped windows: of each one copy, which is a rank's share of those of all ranks.
+size_t tt_windows_memory(const struct ncclComm *comm);
 
 #endif

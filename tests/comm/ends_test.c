@@ -232,9 +232,9 @@ static void fail_waiters(int rank, int size)
         EXPECT_EQ(cudaStreamSynchronize(m.stream), cudaErrorIllegalAddress);
         EXPECT_OK(ncclCommGetAsyncError(m.comm, &state)); // at once, where somebody asks
         EXPECT_EQ(state, ncclUnhandledCudaError);
-        EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 0: its device 0 has failed");
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 0: its GPU 0 (physical 0) has failed");
     } else {
-        wait_in_vain(&m, "rank 0 failed: its device 0 has failed");
+        wait_in_vain(&m, "rank 0 failed: its GPU 0 (physical 0) has failed");
     }
     ranks_barrier();
     end(&m);
@@ -251,7 +251,7 @@ static void fail_silently(int rank, int size)
         ranks_barrier();
         EXPECT_CUDA(vgpuLaunchNative("fault", fault, "", 1, 1, m.stream));
     } else {
-        wait_in_vain(&m, "rank 0 failed: its device 0 has failed");
+        wait_in_vain(&m, "rank 0 failed: its GPU 0 (physical 0) has failed");
     }
     ranks_barrier();
     end(&m);

@@ -83,7 +83,7 @@ static void init_all_arguments(void)
     FAILS(ncclCommInitAll(comm, 1000, NULL), ncclInvalidArgument, "ndev is 1000, must be 1 to ");
     FAILS(ncclCommInitAll(comm, 2, bad), ncclInvalidArgument, "devlist[1] is 99");
     FAILS(ncclCommInitAll(comm, 1, negative), ncclInvalidArgument, "devlist[0] is -1");
-    FAILS(ncclCommInitAll(comm, 3, twice), ncclInvalidUsage, "both device 1");
+    FAILS(ncclCommInitAll(comm, 3, twice), ncclInvalidUsage, "both GPU 1 (physical 1)");
 }
 
 static void one_config(ncclConfig_t config, ncclResult_t expected, const char *part, int line)
@@ -200,7 +200,8 @@ static void collectives(void)
           "Send(count 1, int8, to rank 0): a message to the rank itself, of which the group has no "
           "receive");
     // Right arguments: this version has no more to offer.
-    FAILS(ncclCommSplit(c, 0, 0, &c, NULL), ncclInvalidUsage, "not implemented yet: ncclCommSplit");
+    FAILS(ncclCommSuspend(c, NCCL_SUSPEND_MEM), ncclInvalidUsage,
+          "not implemented yet: ncclCommSuspend");
     FAILS(ncclGroupSimulateEnd(NULL), ncclInvalidUsage,
           "ncclGroupSimulateEnd: there was no ncclGroupStart");
     EXPECT_OK(ncclCommDestroy(c));

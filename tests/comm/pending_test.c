@@ -343,12 +343,12 @@ static void reset_with(bool in_graph, bool has_begun)
     ncclResult_t state = ncclSuccess;
     EXPECT_OK(ncclCommGetAsyncError(p.comm[0], &state));
     EXPECT_EQ(state, ncclUnhandledCudaError);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 0: its device 0 was reset");
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 0: its GPU 0 (physical 0) was reset");
     for (state = ncclSuccess, start = now_s(); state == ncclSuccess && now_s() - start < 5;) {
         EXPECT_OK(ncclCommGetAsyncError(p.comm[1], &state));
     }
     EXPECT_EQ(state, ncclRemoteError);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 0 failed: its device 0 was reset");
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 0 failed: its GPU 0 (physical 0) was reset");
     EXPECT_OK(ncclCommAbort(p.comm[0]));
     EXPECT_OK(ncclCommDestroy(p.comm[1]));
     EXPECT_CUDA(cudaMalloc((void **)&p.memory[0], sizeof(float))); // the reset has freed it

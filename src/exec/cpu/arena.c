@@ -2,27 +2,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cpu/arena.h"
 
+#include "base/holdings.h"
 #include "base/log.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum {
     PAGE = 4096,
+    LINE = 64,
     SIGNAL_BYTES = TT_CHANNELS * 8,
     MOST_PAIR_DATA = 256 << 10,
-    FIRST_CLASS = 16, // scratch of 2^16 bytes a rank
-    LAST_CLASS = 40,
+    FIRST_CLASS = 16,     // scratch of 2^16 bytes a rank
+    SCRATCH_IN_ROOM = 41, // of all ranks in all classes less than 2^41 bytes, half the room
 };
 // The file holds offsets in eight bytes whatever the system's default.
 _Static_assert(sizeof(off_t) == 8, "large files");
-static const uint64_t arena_magic = UINT64_C(0x616e657261747474);
-enum { VERSION = 2 };
 static const size_t all_pair_data = (size_t)1 << 30; // where it is less than MOST_PAIR_DATA each
 
 // What is mapped when it is needed; the arena's ranks of this process share it.
@@ -35,7 +32,7 @@ struct tt_arena_later {
 
 // Byte offsets in the file.
 struct layout {
-    size_t own, entries, signals, pairs, uneven, pair_data, scratch, end;
+    size_t own, entries, segments, peers, signals, pairs, uneven, pair_data, scratch;
 };
 
 static size_t round_up(size_t bytes, size_t unit)
@@ -71,92 +68,62 @@ static struct layout layout_of(int nranks)
     size_t n = (size_t)nranks;
     struct layout at = {.own = sizeof(struct tt_arena_header)};
     at.entries = at.own + n * sizeof(struct tt_own);
-    at.signals = at.entries + n * TT_ARENA_SLOTS * sizeof(struct tt_entry);
+    at.segments = at.entries + n * TT_ARENA_SLOTS * sizeof(struct tt_entry);
+    at.peers = at.segments + n * TT_ARENA_SEGMENTS * sizeof(struct tt_arena_segment);
+    at.signals = round_up(at.peers + n * ((n + 63) / 64) * sizeof(uint64_t), LINE);
     at.pairs = at.signals + n * n * SIGNAL_BYTES;
     at.uneven = at.pairs + n * n * TT_ARENA_PAIR_BYTES;
     at.pair_data = round_up(at.uneven + n * 4 * n * sizeof(uint64_t), PAGE);
     at.scratch = at.pair_data + n * n * pair_data_bytes(nranks);
-    at.end = at.scratch + scratch_offset(nranks, LAST_CLASS + 1);
     return at;
 }
 
-// ---- Making and mapping -------------------------------------------------------------------------
+// ---- Mapping ------------------------------------------------------------------------------------
 
-ncclResult_t tt_arena_create(int nranks, int *descriptor_out)
+static void *map(const struct tt_room *room, size_t bytes, size_t offset)
 {
-    // Named as vgpu's own: its checking mode need not expect that another process ends what a
-    // kernel waits for in it.
-    int descriptor = memfd_create("vgpu-tutti-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (descriptor < 0) {
-        return tt_fail(ncclSystemError, "no memory that ranks can share (memfd_create): %m");
-    }
-    struct tt_arena_header header = {
-        .magic = arena_magic, .version = VERSION, .nranks = (uint32_t)nranks};
-    if (ftruncate(descriptor, (off_t)layout_of(nranks).end) != 0 ||
-        pwrite(descriptor, &header, sizeof header, 0) != sizeof header ||
-        fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        (void)tt_fail(ncclSystemError, "the memory that %d ranks share cannot be made: %m", nranks);
-        close(descriptor);
-        return ncclSystemError;
-    }
-    *descriptor_out = descriptor;
-    return ncclSuccess;
+    int flags = MAP_NORESERVE | (room->descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
+    off_t at = room->descriptor < 0 ? 0 : (off_t)(room->offset + offset);
+    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, room->descriptor, at);
 }
 
-// Whether a descriptor of another process is what it should be.
-static ncclResult_t check_file(int descriptor, int nranks)
+static void unmap(void *base, size_t bytes, enum tt_holding what)
 {
-    struct stat status;
-    struct tt_arena_header header;
-    int seals = fcntl(descriptor, F_GET_SEALS);
-    if (fstat(descriptor, &status) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
-        (size_t)status.st_size != layout_of(nranks).end ||
-        pread(descriptor, &header, sizeof header, 0) != sizeof header ||
-        header.magic != arena_magic || header.version != VERSION ||
-        header.nranks != (uint32_t)nranks) {
-        return tt_fail(ncclSystemError,
-                       "the memory that ranks share is not that of %d ranks of this version: all "
-                       "processes must load the same libnccl.so.2",
-                       nranks);
-    }
-    return ncclSuccess;
+    munmap(base, bytes);
+    tt_holdings_remove(what, bytes);
 }
 
-ncclResult_t tt_arena_map(int descriptor, int nranks, struct tt_arena **arena_out)
+ncclResult_t tt_arena_map(const struct tt_room *room, int nranks, struct tt_arena **arena_out)
 {
     struct tt_arena *arena = calloc(1, sizeof *arena);
     struct tt_arena_later *later = calloc(1, sizeof *later);
-    ncclResult_t result = check_file(descriptor, nranks);
+    struct layout at = layout_of(nranks);
     if (arena == NULL || later == NULL) {
-        (void)tt_fail(ncclSystemError, "no memory for the host team");
-        result = ncclSystemError;
-    }
-    void *base = MAP_FAILED;
-    size_t bytes = layout_of(nranks).pair_data;
-    if (result == ncclSuccess) {
-        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
-        if (base == MAP_FAILED) {
-            result = tt_fail(ncclSystemError, "%zu bytes that %d ranks share cannot be mapped: %m",
-                             bytes, nranks);
-        }
-    }
-    if (result != ncclSuccess) {
         free(arena);
         free(later);
-        close(descriptor);
-        return result;
+        return tt_fail(ncclSystemError, "no memory for the host team");
     }
+    char *base = map(room, at.pair_data, 0);
+    if (base == MAP_FAILED) {
+        free(arena);
+        free(later);
+        return tt_fail(ncclSystemError, "%zu bytes that %d ranks share cannot be mapped: %m",
+                       at.pair_data, nranks);
+    }
+    tt_holdings_add(TT_HOLD_MAPPINGS, at.pair_data);
     pthread_mutex_init(&later->mutex, NULL);
     *arena = (struct tt_arena){.references = 1,
-                               .descriptor = descriptor,
+                               .room = *room,
                                .nranks = nranks,
                                .base = base,
-                               .bytes = bytes,
-                               .own = (char *)base + layout_of(nranks).own,
-                               .entries = (char *)base + layout_of(nranks).entries,
-                               .signals = (char *)base + layout_of(nranks).signals,
-                               .pairs = (char *)base + layout_of(nranks).pairs,
-                               .uneven = (char *)base + layout_of(nranks).uneven,
+                               .bytes = at.pair_data,
+                               .own = base + at.own,
+                               .entries = base + at.entries,
+                               .segments = base + at.segments,
+                               .peers = base + at.peers,
+                               .signals = base + at.signals,
+                               .pairs = base + at.pairs,
+                               .uneven = base + at.uneven,
                                .later = later};
     *arena_out = arena;
     return ncclSuccess;
@@ -175,14 +142,16 @@ void tt_arena_release(struct tt_arena *arena)
     struct tt_arena_later *later = arena->later;
     size_t n = (size_t)arena->nranks;
     if (later->pair_data != NULL) {
-        munmap(later->pair_data, n * n * pair_data_bytes(arena->nranks));
+        unmap(later->pair_data, n * n * pair_data_bytes(arena->nranks), TT_HOLD_STAGING);
     }
     if (later->scratch != NULL) {
-        munmap(later->scratch, n * scratch_stride(later->scratch_class));
+        unmap(later->scratch, n * scratch_stride(later->scratch_class), TT_HOLD_SCRATCH);
     }
-    munmap(arena->base, arena->bytes);
-    close(arena->descriptor);
+    unmap(arena->base, arena->bytes, TT_HOLD_MAPPINGS);
     pthread_mutex_destroy(&later->mutex);
+    if (arena->room.leave != NULL) {
+        arena->room.leave(arena->room.owner);
+    }
     free(later);
     free(arena);
 }
@@ -208,15 +177,16 @@ uint64_t *tt_arena_uneven(const struct tt_arena *arena, int rank)
 
 // ---- What is mapped later -----------------------------------------------------------------------
 
-static char *map_later(const struct tt_arena *arena, size_t bytes, size_t offset, const char *what)
+static char *map_later(const struct tt_arena *arena, size_t bytes, size_t offset,
+                       enum tt_holding what)
 {
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                      arena->descriptor, (off_t)offset);
+    void *base = map(&arena->room, bytes, offset);
     if (base == MAP_FAILED) {
         (void)tt_fail(ncclSystemError, "%zu bytes of %s for %d ranks cannot be mapped: %m", bytes,
-                      what, arena->nranks);
+                      what == TT_HOLD_SCRATCH ? "scratch memory" : "messages", arena->nranks);
         return NULL;
     }
+    tt_holdings_add(what, bytes);
     return base;
 }
 
@@ -227,7 +197,7 @@ void *tt_arena_pair_data(struct tt_arena *arena, int from, int to, size_t *bytes
     pthread_mutex_lock(&later->mutex);
     if (later->pair_data == NULL) {
         later->pair_data =
-            map_later(arena, n * n * each, layout_of(arena->nranks).pair_data, "messages");
+            map_later(arena, n * n * each, layout_of(arena->nranks).pair_data, TT_HOLD_STAGING);
     }
     char *base = later->pair_data;
     pthread_mutex_unlock(&later->mutex);
@@ -235,10 +205,19 @@ void *tt_arena_pair_data(struct tt_arena *arena, int from, int to, size_t *bytes
     return base == NULL ? NULL : base + ((size_t)from * n + (size_t)to) * each;
 }
 
-static int class_of(size_t bytes)
+static int last_class(int nranks)
+{
+    int class = SCRATCH_IN_ROOM - 1;
+    while ((size_t)nranks << (class + 1) > (size_t)1 << SCRATCH_IN_ROOM) {
+        class --;
+    }
+    return class;
+}
+
+static int class_of(size_t bytes, int nranks)
 {
     int class = FIRST_CLASS;
-    while (class < LAST_CLASS && ((size_t)1 << class) < bytes) {
+    while (class < last_class(nranks) && ((size_t)1 << class) < bytes) {
         class ++;
     }
     return class;
@@ -250,25 +229,36 @@ static void grow_scratch(struct tt_arena *arena, int class)
     struct tt_arena_later *later = arena->later;
     size_t n = (size_t)arena->nranks, start = layout_of(arena->nranks).scratch;
     char *larger = map_later(arena, n * scratch_stride(class),
-                             start + scratch_offset(arena->nranks, class), "scratch memory");
+                             start + scratch_offset(arena->nranks, class), TT_HOLD_SCRATCH);
     if (larger == NULL) {
         return;
     }
     if (later->scratch != NULL) {
         size_t bytes = n * scratch_stride(later->scratch_class);
-        munmap(later->scratch, bytes);
-        (void)fallocate(arena->descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                        (off_t)(start + scratch_offset(arena->nranks, later->scratch_class)),
-                        (off_t)bytes);
+        unmap(later->scratch, bytes, TT_HOLD_SCRATCH);
+        size_t offset = start + scratch_offset(arena->nranks, later->scratch_class);
+        (void)fallocate(arena->room.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                        (off_t)(arena->room.offset + offset), (off_t)bytes);
     }
     later->scratch = larger;
     later->scratch_class = class;
 }
 
+void tt_arena_memory(const struct tt_arena *arena, struct tt_memory *memory)
+{
+    struct tt_arena_later *later = arena->later;
+    size_t n = (size_t)arena->nranks;
+    pthread_mutex_lock(&later->mutex);
+    memory->mappings += arena->bytes / n;
+    memory->staging += later->pair_data == NULL ? 0 : n * pair_data_bytes(arena->nranks);
+    memory->scratch += later->scratch == NULL ? 0 : scratch_stride(later->scratch_class);
+    pthread_mutex_unlock(&later->mutex);
+}
+
 char *tt_arena_scratch(struct tt_arena *arena, size_t bytes, size_t *stride_out)
 {
     struct tt_arena_later *later = arena->later;
-    int class = class_of(bytes);
+    int class = class_of(bytes, arena->nranks);
     if (((size_t)1 << class) < bytes) {
         (void)tt_fail(ncclSystemError, "%zu bytes of scratch memory for each rank are too many",
                       bytes);

@@ -1,17 +1,19 @@
-// The memory that all ranks of a machine share in one communicator: one anonymous file, mapped once
+// The memory that all ranks of a machine share in one communicator: its room in a file, mapped once
 // by each process. It does not depend on windows or on access between devices.
 //
 // Everything in it has one writer and only grows (sequence numbers, counters); nothing is ever
-// reset. It begins as zeros and is sparse: what is not used costs nothing.
+// reset. It begins as zeros and is sparse: what is not used costs nothing. What everybody uses lies
+// together, a page for 8 ranks.
 //
-//   header | own words [rank] | entries [rank][2] | signals [reader][writer][channel]
-//   | pair lines [from][to] | uneven counts [rank] | then, mapped when first needed:
-//   pair data [from][to] | scratch [rank], in sizes that double
+//   header | own words [rank] | entries [rank][2] | segments [rank] | peers [rank]
+//   | signals [reader][writer][channel] | pair lines [from][to] | uneven counts [rank]
+//   | then, mapped when first needed: pair data [from][to] | scratch [rank], in sizes that double
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TT_EXEC_CPU_ARENA_H
 #define TT_EXEC_CPU_ARENA_H
 
 #include "exec/entry.h"
+#include "exec/executor.h"
 #include "exec/failure.h"
 #include "nccl.h"
 #include "plan/plan.h"
@@ -31,9 +33,7 @@ enum {
 };
 
 struct tt_arena_header {
-    uint64_t magic;
-    uint32_t version, nranks;
-    struct tt_failure failure;
+    _Alignas(64) struct tt_failure failure;
 };
 _Static_assert(sizeof(struct tt_arena_header) == 512, "eight lines");
 
@@ -70,31 +70,22 @@ struct tt_own {
     _Alignas(64) _Atomic uint32_t workers; // threads that can run its lanes; before it is ready
     // Changes when a segment is made known or withdrawn (release).
     _Atomic uint32_t segments_version;
-    struct tt_arena_segment segment[TT_ARENA_SEGMENTS];
-    // Bits: ranks with which this one ever had messages, or whose signals it waited for, so that
-    // nobody else's pairs are looked at (which would make them take memory).
-    _Alignas(64) _Atomic uint64_t peers[TT_ARENA_MOST_RANKS / 64];
 };
-_Static_assert(sizeof(struct tt_own) ==
-                   (size_t)64 * (3 + TT_ARENA_SEGMENTS + TT_ARENA_MOST_RANKS / 512),
-               "lines");
+_Static_assert(sizeof(struct tt_own) == (size_t)64 * 3, "lines");
 
 // One process's mapping.
 struct tt_arena {
     _Atomic int references;
-    int descriptor;
+    struct tt_room room;
     int nranks;
     char *base; // of the part that is always mapped
     size_t bytes;
-    char *own, *entries, *signals, *pairs, *uneven; // in it
-    struct tt_arena_later *later;                   // what is mapped when needed
+    char *own, *entries, *segments, *peers, *signals, *pairs, *uneven; // in it
+    struct tt_arena_later *later;                                      // what is mapped when needed
 };
 
-// Makes the file of an arena for `nranks` ranks and its descriptor. Whoever makes it passes it on
-// to the other processes.
-ncclResult_t tt_arena_create(int nranks, int *descriptor_out);
-// Maps it; one reference. Takes the descriptor over, also where it fails.
-ncclResult_t tt_arena_map(int descriptor, int nranks, struct tt_arena **arena_out);
+// Maps it; one reference. See tt_executor->arena_map.
+ncclResult_t tt_arena_map(const struct tt_room *room, int nranks, struct tt_arena **arena_out);
 void tt_arena_hold(struct tt_arena *arena);
 void tt_arena_release(struct tt_arena *arena); // NULL: nothing
 
@@ -108,6 +99,20 @@ static inline struct tt_arena_header *tt_arena_header(const struct tt_arena *are
 static inline struct tt_own *tt_arena_own(const struct tt_arena *arena, int rank)
 {
     return (struct tt_own *)(void *)arena->own + rank;
+}
+
+// TT_ARENA_SEGMENTS of them, written by the rank alone.
+static inline struct tt_arena_segment *tt_arena_segments(const struct tt_arena *arena, int rank)
+{
+    return (struct tt_arena_segment *)(void *)arena->segments + (size_t)rank * TT_ARENA_SEGMENTS;
+}
+
+// Bits: ranks with which this one ever had messages, or whose signals it waited for, so that nobody
+// else's pairs are looked at (which would make them take memory). Written by the rank alone.
+static inline _Atomic uint64_t *tt_arena_peers(const struct tt_arena *arena, int rank, int peer)
+{
+    size_t words = ((size_t)arena->nranks + 63) / 64;
+    return (_Atomic uint64_t *)(void *)arena->peers + (size_t)rank * words + (size_t)peer / 64;
 }
 
 // What a rank entered last; its own words are told by it alone.
@@ -153,5 +158,8 @@ void *tt_arena_pair_data(struct tt_arena *arena, int from, int to, size_t *bytes
 // *stride_out. To be asked for by every rank of an operation once all have entered it; what was
 // there before may be gone. NULL: tt_fail has been called.
 char *tt_arena_scratch(struct tt_arena *arena, size_t bytes, size_t *stride_out);
+
+// Adds each rank's share of what is mapped now.
+void tt_arena_memory(const struct tt_arena *arena, struct tt_memory *memory);
 
 #endif

@@ -37,26 +37,25 @@ struct reached {
     } segment[TT_ARENA_SEGMENTS];
 };
 
-struct tt_buffers {
-    int nranks;
-    uint64_t work;
+// Of a rank that has told other processes of its buffers.
+struct telling {
     unsigned generation; // of the process's memory, of which `answer` is true
     struct told told[TT_ARENA_SEGMENTS];
     struct answer answer[ANSWERS];
-    struct reached **reached; // [nranks]; NULL: nothing of that rank
+};
+
+struct tt_buffers {
+    int nranks;
+    uint64_t work;
+    struct telling *telling;  // NULL: nobody was told yet
+    struct reached **reached; // [nranks]; NULL: nothing of that rank, or of any
 };
 
 struct tt_buffers *tt_buffers_new(int nranks)
 {
     struct tt_buffers *memory = calloc(1, sizeof *memory);
-    if (memory == NULL) {
-        return NULL;
-    }
-    memory->nranks = nranks;
-    memory->reached = calloc((size_t)nranks, sizeof *memory->reached);
-    if (memory->reached == NULL) {
-        free(memory);
-        return NULL;
+    if (memory != NULL) {
+        memory->nranks = nranks;
     }
     return memory;
 }
@@ -71,7 +70,7 @@ static void unmap(struct reached *reached, int slot)
 
 void tt_buffers_free(struct tt_buffers *memory)
 {
-    for (int rank = 0; memory != NULL && rank < memory->nranks; rank++) {
+    for (int rank = 0; memory != NULL && memory->reached != NULL && rank < memory->nranks; rank++) {
         struct reached *reached = memory->reached[rank];
         for (int slot = 0; reached != NULL && slot < TT_ARENA_SEGMENTS; slot++) {
             unmap(reached, slot);
@@ -79,6 +78,7 @@ void tt_buffers_free(struct tt_buffers *memory)
         free(reached);
     }
     if (memory != NULL) {
+        free(memory->telling);
         free(memory->reached);
     }
     free(memory);
@@ -95,7 +95,7 @@ void tt_buffers_begin(struct tt_buffers *memory)
 static void publish(struct tt_host *host, int slot, const struct vgpuSharedPiece *piece)
 {
     struct tt_own *own = tt_arena_own(host->arena, host->rank);
-    struct tt_arena_segment *segment = &own->segment[slot];
+    struct tt_arena_segment *segment = &tt_arena_segments(host->arena, host->rank)[slot];
     uint64_t version = atomic_load_explicit(&segment->version, memory_order_relaxed);
     atomic_store_explicit(&segment->version, version + 1, memory_order_release);
     segment->pid = piece->pid;
@@ -105,14 +105,14 @@ static void publish(struct tt_host *host, int slot, const struct vgpuSharedPiece
     segment->bytes = piece->bytes;
     atomic_store_explicit(&segment->version, version + 2, memory_order_release);
     atomic_fetch_add_explicit(&own->segments_version, 1, memory_order_release);
-    host->buffers->told[slot].piece = *piece;
+    host->buffers->telling->told[slot].piece = *piece;
 }
 
 // The process's memory has changed: what is gone is withdrawn, so that nobody keeps it.
 static void withdraw_freed(struct tt_host *host)
 {
     static const struct vgpuSharedPiece none;
-    struct tt_buffers *memory = host->buffers;
+    struct telling *memory = host->buffers->telling;
     for (int slot = 0; slot < TT_ARENA_SEGMENTS; slot++) {
         if (memory->told[slot].piece.bytes > 0 && !vgpuSharedExists(&memory->told[slot].piece)) {
             publish(host, slot, &none);
@@ -124,7 +124,7 @@ static void withdraw_freed(struct tt_host *host)
 // The slot of a piece, made known now if need be; -1: all slots are needed by the running work.
 static int slot_of(struct tt_host *host, const struct vgpuSharedPiece *piece)
 {
-    struct tt_buffers *memory = host->buffers;
+    struct telling *memory = host->buffers->telling;
     int oldest = 0;
     for (int slot = 0; slot < TT_ARENA_SEGMENTS; slot++) {
         const struct vgpuSharedPiece *known = &memory->told[slot].piece;
@@ -136,7 +136,7 @@ static int slot_of(struct tt_host *host, const struct vgpuSharedPiece *piece)
             oldest = slot;
         }
     }
-    if (memory->told[oldest].used == memory->work) {
+    if (memory->told[oldest].used == host->buffers->work) {
         return -1;
     }
     publish(host, oldest, piece);
@@ -150,8 +150,14 @@ static int slot_of(struct tt_host *host, const struct vgpuSharedPiece *piece)
 
 uint64_t tt_buffers_tell(struct tt_host *host, const void *address, size_t bytes)
 {
-    struct tt_buffers *memory = host->buffers;
+    struct telling *memory = host->buffers->telling;
     unsigned generation = vgpuSharedGeneration();
+    if (memory == NULL) {
+        memory = host->buffers->telling = calloc(1, sizeof *memory);
+        if (memory == NULL) {
+            return 0; // they cannot
+        }
+    }
     if (generation != memory->generation) {
         withdraw_freed(host);
         memory->generation = generation;
@@ -174,7 +180,7 @@ uint64_t tt_buffers_tell(struct tt_host *host, const void *address, size_t bytes
         }
     }
     if (answer->slot >= 0 && answer->shared != 0) {
-        memory->told[answer->slot].used = memory->work;
+        memory->told[answer->slot].used = host->buffers->work;
     }
     return answer->shared;
 }
@@ -182,11 +188,13 @@ uint64_t tt_buffers_tell(struct tt_host *host, const void *address, size_t bytes
 // ---- Reaching -----------------------------------------------------------------------------------
 
 // Gives up what the rank has withdrawn or replaced.
-static void drop_old(const struct tt_own *own, struct reached *reached)
+static void drop_old(const struct tt_host *host, int rank, struct reached *reached)
 {
+    const struct tt_own *own = tt_arena_own(host->arena, rank);
+    const struct tt_arena_segment *segments = tt_arena_segments(host->arena, rank);
     uint32_t version = atomic_load_explicit(&own->segments_version, memory_order_acquire);
     for (int slot = 0; version != reached->version && slot < TT_ARENA_SEGMENTS; slot++) {
-        if (atomic_load_explicit(&own->segment[slot].version, memory_order_acquire) !=
+        if (atomic_load_explicit(&segments[slot].version, memory_order_acquire) !=
             reached->segment[slot].version) {
             unmap(reached, slot);
         }
@@ -197,7 +205,7 @@ static void drop_old(const struct tt_own *own, struct reached *reached)
 static ncclResult_t map_segment(const struct tt_host *host, int rank, int slot,
                                 struct reached *reached)
 {
-    const struct tt_arena_segment *segment = &tt_arena_own(host->arena, rank)->segment[slot];
+    const struct tt_arena_segment *segment = &tt_arena_segments(host->arena, rank)[slot];
     uint64_t version = atomic_load_explicit(&segment->version, memory_order_acquire);
     struct vgpuSharedPiece piece = {.pid = segment->pid,
                                     .descriptor = segment->descriptor,
@@ -216,26 +224,37 @@ static ncclResult_t map_segment(const struct tt_host *host, int rank, int slot,
     return ncclSuccess;
 }
 
+// What is mapped of a rank; NULL: there is no memory to note it in.
+static struct reached *reached_of(struct tt_buffers *memory, int rank)
+{
+    if (memory->reached == NULL) {
+        memory->reached = calloc((size_t)memory->nranks, sizeof *memory->reached);
+    }
+    if (memory->reached != NULL && memory->reached[rank] == NULL) {
+        memory->reached[rank] = calloc(1, sizeof *memory->reached[rank]);
+    }
+    return memory->reached == NULL ? NULL : memory->reached[rank];
+}
+
 char *tt_buffers_reach(struct tt_host *host, int rank, uint64_t address, uint64_t shared,
                        size_t bytes)
 {
     if (host->team.process[rank] == host->team.process[host->rank]) {
         return (char *)(uintptr_t)address; // NOLINT(performance-no-int-to-ptr): of this process
     }
-    struct reached **place = &host->buffers->reached[rank];
-    if (*place == NULL && (*place = calloc(1, sizeof **place)) == NULL) {
+    struct reached *reached = reached_of(host->buffers, rank);
+    if (reached == NULL) {
         (void)tt_fail(ncclSystemError, "rank %d: no memory to map that of rank %d", host->rank,
                       rank);
         return NULL;
     }
-    struct reached *reached = *place;
     int slot = (int)(shared >> OFFSET_BITS) - 1;
     uint64_t offset = shared & ((UINT64_C(1) << OFFSET_BITS) - 1);
     if (slot < 0 || slot >= TT_ARENA_SEGMENTS) {
         (void)tt_bug("rank %d: rank %d tells of segment %d", host->rank, rank, slot);
         return NULL;
     }
-    drop_old(tt_arena_own(host->arena, rank), reached);
+    drop_old(host, rank, reached);
     if (reached->segment[slot].base == NULL &&
         map_segment(host, rank, slot, reached) != ncclSuccess) {
         return NULL;

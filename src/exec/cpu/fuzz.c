@@ -45,11 +45,10 @@ struct team {
 static void make(struct team *t)
 {
     static const int process[RANKS] = {0, 1, 1};
-    int descriptor = -1;
+    const struct tt_room room = {.descriptor = -1};
     void *memory = NULL;
     uint64_t offset = 0;
-    if (tt_arena_create(RANKS, &descriptor) != ncclSuccess ||
-        tt_arena_map(descriptor, RANKS, &t->arena) != ncclSuccess ||
+    if (tt_arena_map(&room, RANKS, &t->arena) != ncclSuccess ||
         cudaMalloc(&memory, MEMORY_BYTES) != cudaSuccess ||
         vgpuSharedDescribe(memory, MEMORY_BYTES, &t->piece, &offset) == 0) {
         abort();
@@ -203,7 +202,7 @@ static void signal_ranks(struct tt_host *host, uint8_t how)
 static void tell(struct team *t, const struct tt_host *host, int rank)
 {
     struct tt_own *own = tt_arena_own(t->arena, rank);
-    struct tt_arena_segment *segment = &own->segment[0];
+    struct tt_arena_segment *segment = &tt_arena_segments(t->arena, rank)[0];
     segment->pid = t->piece.pid;
     segment->descriptor = t->piece.descriptor;
     segment->inode = t->piece.inode;

@@ -13,6 +13,7 @@
 #include "exec/cpu/uneven.h"
 #include "plan/cache.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +28,42 @@ static const uint64_t circle_ns = 100000000;
 static const uint64_t drain_ns = UINT64_C(10000000000);
 // Looks between two looks at the clock. Between two looks a worker may sleep a millisecond or more.
 enum { LOOKS_PER_CLOCK = 64 };
-// Of plans that are kept for operations that come again.
-enum { PLAN_BYTES = 4 << 20 };
+// Of plans that are kept for operations that come again, by the ranks of a shelf.
+enum { PLAN_BYTES = 4 << 20, SHELVES = 64 };
+
+// ---- Plans --------------------------------------------------------------------------------------
+// Ranks of one number keep their plans together, whatever communicator they are of: plans of teams
+// of one size are the same, and ranks of one team do not wait for each other's lock.
+
+static pthread_mutex_t shelf_mutex = PTHREAD_MUTEX_INITIALIZER; // guards the shelves
+static struct {
+    struct tt_plan_cache *plans;
+    size_t users;
+} shelves[SHELVES];
+
+static struct tt_plan_cache *hold_plans(int rank)
+{
+    pthread_mutex_lock(&shelf_mutex);
+    size_t shelf = (size_t)rank % SHELVES;
+    if (shelves[shelf].users == 0) {
+        shelves[shelf].plans = tt_plan_cache_create(PLAN_BYTES);
+    }
+    struct tt_plan_cache *plans = shelves[shelf].plans;
+    shelves[shelf].users += plans != NULL;
+    pthread_mutex_unlock(&shelf_mutex);
+    return plans;
+}
+
+static void release_plans(int rank, const struct tt_plan_cache *plans)
+{
+    pthread_mutex_lock(&shelf_mutex);
+    size_t shelf = (size_t)rank % SHELVES;
+    if (plans != NULL && --shelves[shelf].users == 0) {
+        tt_plan_cache_destroy(shelves[shelf].plans);
+        shelves[shelf].plans = NULL;
+    }
+    pthread_mutex_unlock(&shelf_mutex);
+}
 
 // ---- Life ---------------------------------------------------------------------------------------
 
@@ -84,14 +119,14 @@ ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
         memset(host, 0, sizeof *host);
         host->buffers = tt_buffers_new(team->nranks);
         host->run = tt_run_new(team->nranks);
-        host->plans = tt_plan_cache_create(PLAN_BYTES);
+        host->plans = hold_plans(team->rank);
     }
     if (host == NULL || process == NULL || host->buffers == NULL || host->run == NULL ||
         host->plans == NULL) {
         if (host != NULL) {
             tt_buffers_free(host->buffers);
             tt_run_free(host->run);
-            tt_plan_cache_destroy(host->plans);
+            release_plans(team->rank, host->plans);
         }
         free(host);
         free(process);
@@ -146,7 +181,7 @@ void tt_host_release(struct tt_host *host)
     tt_buffers_free(host->buffers);
     tt_uneven_free(host->uneven);
     tt_choose_end(host);
-    tt_plan_cache_destroy(host->plans);
+    release_plans(host->rank, host->plans);
     tt_arena_release(host->arena);
     free((int *)host->team.process);
     free(host);

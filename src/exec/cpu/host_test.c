@@ -250,12 +250,11 @@ static void waits_end(void)
 
 static void memory_grows(void)
 {
-    int descriptor = -1;
+    struct tt_room room = make_room();
     struct tt_arena *arena[2] = {NULL, NULL};
     size_t bytes[2] = {0, 0}, stride[2] = {0, 0};
-    EXPECT_OK(tt_arena_create(3, &descriptor));
-    EXPECT_OK(tt_arena_map(dup(descriptor), 3, &arena[0]));
-    EXPECT_OK(tt_arena_map(descriptor, 3, &arena[1]));
+    EXPECT_OK(tt_arena_map(&room, 3, &arena[0]));
+    EXPECT_OK(tt_arena_map(&room, 3, &arena[1]));
     for (size_t wanted = 1000; wanted < 20000000; wanted *= 3) {
         char *a = tt_arena_scratch(arena[0], wanted, &stride[0]);
         char *b = tt_arena_scratch(arena[1], wanted, &stride[1]);
@@ -288,9 +287,34 @@ static void memory_grows(void)
     }
     tt_arena_release(arena[0]);
     tt_arena_release(arena[1]);
-    EXPECT_OK(tt_arena_create(3, &descriptor));
-    EXPECT_EQ(tt_arena_map(descriptor, 4, &arena[0]), ncclSystemError);
-    EXPECT_CONTAINS(tt_last_error(), "is not that of 4 ranks");
+    close(room.descriptor);
+    EXPECT_EQ(tt_arena_map(&room, 3, &arena[0]), ncclSystemError);
+    EXPECT_CONTAINS(tt_last_error(), "cannot be mapped");
+}
+
+static void note_end(void *owner)
+{
+    ++*(int *)owner;
+}
+
+// A rank alone has no file; who owns the room hears of the arena's end once.
+static void memory_of_one(void)
+{
+    int ends = 0;
+    size_t bytes = 0, stride = 0;
+    struct tt_room room = {.descriptor = -1, .leave = note_end, .owner = &ends};
+    struct tt_arena *arena = NULL;
+    EXPECT_OK(tt_arena_map(&room, 1, &arena));
+    char *data = tt_arena_pair_data(arena, 0, 0, &bytes);
+    char *scratch = tt_arena_scratch(arena, 100000, &stride);
+    EXPECT(data != NULL && scratch != NULL);
+    data[0] = data[bytes - 1] = scratch[99999] = 1;
+    EXPECT(tt_arena_scratch(arena, 200000, &stride) != NULL && stride >= 200000);
+    tt_arena_hold(arena);
+    tt_arena_release(arena);
+    EXPECT_EQ(ends, 0);
+    tt_arena_release(arena);
+    EXPECT_EQ(ends, 1);
 }
 
 int main(void)
@@ -305,5 +329,6 @@ int main(void)
     RUN(failures);
     RUN(waits_end);
     RUN(memory_grows);
+    RUN(memory_of_one);
     return expect_result();
 }

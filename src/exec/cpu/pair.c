@@ -258,7 +258,7 @@ static enum tt_progress receive_step(struct tt_host *host, struct tt_message_run
 // From now on others look at this rank's pair with `peer`.
 static void know(struct tt_host *host, int peer)
 {
-    _Atomic uint64_t *peers = &tt_arena_own(host->arena, host->rank)->peers[(unsigned)peer / 64];
+    _Atomic uint64_t *peers = tt_arena_peers(host->arena, host->rank, peer);
     uint64_t known = atomic_load_explicit(peers, memory_order_relaxed);
     uint64_t bit = UINT64_C(1) << (unsigned)peer % 64;
     if ((known & bit) == 0) {
@@ -268,7 +268,7 @@ static void know(struct tt_host *host, int peer)
 
 bool tt_pair_is_known(const struct tt_host *host, int rank, int peer)
 {
-    const _Atomic uint64_t *peers = &tt_arena_own(host->arena, rank)->peers[(unsigned)peer / 64];
+    const _Atomic uint64_t *peers = tt_arena_peers(host->arena, rank, peer);
     return (atomic_load_explicit(peers, memory_order_acquire) >> (unsigned)peer % 64 & 1) != 0;
 }
 

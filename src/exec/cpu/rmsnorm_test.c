@@ -35,11 +35,11 @@ static void make_group(struct group *group, int ranks, size_t bytes)
     size_t all = 2 * (size_t)ranks * group->stride;
     group->memory = aligned_alloc(4096, all);
     memset(group->memory, 0, all);
-    int devices = 0, descriptor = -1;
+    int devices = 0;
+    const struct tt_room room = {.descriptor = -1};
     struct tt_arena *arena = NULL;
     EXPECT_CUDA(cudaGetDeviceCount(&devices));
-    EXPECT_OK(tt_executor->arena_create(ranks, &descriptor));
-    EXPECT_OK(tt_executor->arena_map(descriptor, ranks, &arena));
+    EXPECT_OK(tt_executor->arena_map(&room, ranks, &arena));
     for (int rank = 0; rank < ranks; rank++) {
         struct tt_team team = {.rank = rank,
                                .nranks = ranks,

@@ -22,11 +22,10 @@ struct world {
 static void make_world(struct world *w)
 {
     static const int process[RANKS];
-    int descriptor = -1;
+    const struct tt_room room = {.descriptor = -1};
     struct tt_arena *arena = NULL;
     memset(w, 0, sizeof *w);
-    EXPECT_OK(tt_arena_create(RANKS, &descriptor));
-    EXPECT_OK(tt_arena_map(descriptor, RANKS, &arena));
+    EXPECT_OK(tt_arena_map(&room, RANKS, &arena));
     for (int rank = 0; rank < RANKS; rank++) {
         struct tt_team team = {.rank = rank,
                                .nranks = RANKS,

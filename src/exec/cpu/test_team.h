@@ -9,12 +9,13 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 enum { MOST = 12 };
 
 struct team {
-    int ranks;
+    int ranks, file;
     struct tt_host *host[MOST];
     _Atomic int errors[MOST];
     _Atomic uint32_t abort_flag;
@@ -23,6 +24,14 @@ struct team {
 };
 
 static struct team *failing;
+
+// Room for one arena that several mappings share; to be closed.
+static inline struct tt_room make_room(void)
+{
+    int descriptor = memfd_create("test", MFD_CLOEXEC);
+    EXPECT(descriptor >= 0 && ftruncate(descriptor, (off_t)TT_ROOM_BYTES) == 0);
+    return (struct tt_room){.descriptor = descriptor};
+}
 
 static inline void tell(void *owner, ncclResult_t result, const char *text)
 {
@@ -37,16 +46,15 @@ static inline void make_team(struct team *team, int ranks, bool apart, uint64_t 
 {
     static int numbers[MOST] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     static const int one[MOST];
-    int descriptor = -1;
+    struct tt_room room = make_room();
     struct tt_arena *arena = NULL;
     memset(team, 0, sizeof *team);
     failing = team;
     team->ranks = ranks;
-    EXPECT_OK(tt_arena_create(ranks, &descriptor));
     for (int rank = 0; rank < ranks; rank++) {
         if (rank == 0 || apart) {
             tt_arena_release(arena);
-            EXPECT_OK(tt_arena_map(dup(descriptor), ranks, &arena));
+            EXPECT_OK(tt_arena_map(&room, ranks, &arena));
         }
         struct tt_team mine = {.rank = rank,
                                .nranks = ranks,
@@ -63,7 +71,7 @@ static inline void make_team(struct team *team, int ranks, bool apart, uint64_t 
         EXPECT_OK(tt_host_join(&mine, &team->host[rank]));
     }
     tt_arena_release(arena);
-    close(descriptor);
+    team->file = room.descriptor;
 }
 
 static inline void free_team(struct team *team)
@@ -71,6 +79,7 @@ static inline void free_team(struct team *team)
     for (int rank = 0; rank < team->ranks; rank++) {
         tt_host_part(team->host[rank]);
     }
+    close(team->file);
 }
 
 #endif

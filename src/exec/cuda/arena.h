@@ -1,5 +1,5 @@
-// The memory that all ranks of a machine share in one communicator: one anonymous file, mapped once
-// by each process. Everything but the failure has one writer, and only grows.
+// The memory that all ranks of a machine share in one communicator: its room in a file, mapped once
+// by each process. It begins as zeros. Everything but the failure has one writer, and only grows.
 //
 //   header | lines [rank] | words [rank], from a page's start on: pinned, for streams
 // SPDX-License-Identifier: Apache-2.0
@@ -7,6 +7,7 @@
 #define TT_EXEC_CUDA_ARENA_H
 
 #include "exec/entry.h"
+#include "exec/executor.h"
 #include "exec/failure.h"
 #include "nccl.h"
 
@@ -21,9 +22,7 @@ enum {
 };
 
 struct tt_arena_header {
-    uint64_t magic;
-    uint32_t version, nranks;
-    struct tt_failure failure;
+    _Alignas(64) struct tt_failure failure;
 };
 
 // What a rank says of its GPU before the communicator is ready.
@@ -52,17 +51,18 @@ struct tt_words {
 // One process's mapping.
 struct tt_arena {
     _Atomic int references;
+    struct tt_room room;
     int nranks;
     char *base;
     size_t bytes;
     CUdeviceptr words_device;
 };
 
-ncclResult_t tt_arena_create(int nranks, int *descriptor_out);
 // Also pins the words, for all devices; the current device has a context afterwards.
-ncclResult_t tt_arena_map(int descriptor, int nranks, struct tt_arena **arena_out);
+ncclResult_t tt_arena_map(const struct tt_room *room, int nranks, struct tt_arena **arena_out);
 void tt_arena_hold(struct tt_arena *arena);
 void tt_arena_release(struct tt_arena *arena); // NULL: nothing
+void tt_arena_memory(const struct tt_arena *arena, struct tt_memory *memory);
 
 struct tt_line *tt_arena_line(const struct tt_arena *arena, int rank);
 struct tt_words *tt_arena_words(const struct tt_arena *arena, int rank);

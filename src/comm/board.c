@@ -1,0 +1,241 @@
+// See board.h. SPDX-License-Identifier: Apache-2.0
+#include "comm/board.h"
+
+#include "base/holdings.h"
+#include "base/log.h"
+#include "comm/board_internal.h"
+#include "comm/comm.h"
+#include "comm/family.h"
+#include "exec/executor.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards the list
+static struct tt_board *boards;
+
+// ---- Places -------------------------------------------------------------------------------------
+//   head | desks [rank] | left [rank] | data [place][rank]
+
+static size_t left_offset(int nranks)
+{
+    return sizeof(struct tt_board_head) + (size_t)nranks * sizeof(struct tt_desk);
+}
+
+static size_t data_offset(int nranks)
+{
+    return (left_offset(nranks) + (size_t)nranks + 63) / 64 * 64;
+}
+
+static size_t board_bytes(int nranks)
+{
+    size_t bytes = data_offset(nranks) + (size_t)TT_BOARD_PLACES * (size_t)nranks * TT_BOARD_PIECE;
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+static struct tt_board_head *head_of(const struct tt_board *board)
+{
+    return (struct tt_board_head *)(void *)board->base;
+}
+
+struct tt_desk *tt_board_desk(const struct tt_board *board, int rank)
+{
+    return (struct tt_desk *)(void *)(board->base + sizeof(struct tt_board_head)) + rank;
+}
+
+_Atomic unsigned char *tt_board_left(const struct tt_board *board)
+{
+    return (_Atomic unsigned char *)(board->base + left_offset(board->nranks));
+}
+
+_Atomic uint64_t *tt_board_data(const struct tt_board *board, int rank, uint64_t step, size_t bytes)
+{
+    if (bytes <= TT_BOARD_SMALL) {
+        return &tt_board_desk(board, rank)->small[step % TT_BOARD_PLACES];
+    }
+    size_t index = (size_t)(step % TT_BOARD_PLACES) * (size_t)board->nranks + (size_t)rank;
+    return (_Atomic uint64_t *)(void *)(board->base + data_offset(board->nranks) +
+                                        index * TT_BOARD_PIECE);
+}
+
+struct tt_arena *tt_board_arena(const struct tt_board *board)
+{
+    return board->arena;
+}
+
+struct tt_family *tt_board_family(const struct tt_board *board)
+{
+    return board->family;
+}
+
+int tt_board_process(const struct tt_board *board, int rank)
+{
+    return board->process[rank];
+}
+
+size_t tt_board_bytes(const struct tt_board *board)
+{
+    return board_bytes(board->nranks);
+}
+
+// ---- Life ---------------------------------------------------------------------------------------
+
+// Nobody here has the room any more, the arena neither.
+static void end_board(void *owner)
+{
+    struct tt_board *board = owner;
+    munmap(board->base, board_bytes(board->nranks));
+    tt_holdings_remove(TT_HOLD_MAPPINGS, board_bytes(board->nranks));
+    tt_family_leave(board->family, board->slot);
+    tt_family_release(board->family);
+    free(board);
+}
+
+static ncclResult_t map_board(struct tt_board *board)
+{
+    uint64_t offset = tt_family_offset(board->slot);
+    size_t bytes = board_bytes(board->nranks);
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                      tt_family_descriptor(board->family), (off_t)offset);
+    if (base == MAP_FAILED) {
+        return tt_fail(ncclSystemError, "%zu bytes that %d ranks share cannot be mapped: %m", bytes,
+                       board->nranks);
+    }
+    board->base = base;
+    struct tt_room room = {.descriptor = tt_family_descriptor(board->family),
+                           .offset = offset + bytes,
+                           .leave = end_board,
+                           .owner = board};
+    ncclResult_t result = tt_executor->arena_map(&room, board->nranks, &board->arena);
+    if (result != ncclSuccess) {
+        munmap(base, bytes);
+        return result;
+    }
+    tt_holdings_add(TT_HOLD_MAPPINGS, bytes);
+    return ncclSuccess;
+}
+
+static struct tt_board *make_board(struct tt_family *family, int slot, const int *process,
+                                   int nranks)
+{
+    struct tt_board *board = calloc(1, sizeof *board + (size_t)nranks * sizeof *process);
+    if (board == NULL) {
+        (void)tt_fail(ncclSystemError, "no memory for a communicator of %d ranks", nranks);
+        return NULL;
+    }
+    board->family = family;
+    board->slot = slot;
+    board->nranks = nranks;
+    memcpy(board->process, process, (size_t)nranks * sizeof *process);
+    if (map_board(board) != ncclSuccess) {
+        free(board);
+        return NULL;
+    }
+    tt_family_hold(family);
+    return board;
+}
+
+ncclResult_t tt_board_open(struct tt_family *family, int slot, const int *process, int nranks,
+                           struct tt_board **board_out)
+{
+    pthread_mutex_lock(&mutex);
+    struct tt_board *board = boards;
+    while (board != NULL && (board->family != family || board->slot != slot)) {
+        board = board->next;
+    }
+    if (board == NULL && (board = make_board(family, slot, process, nranks)) != NULL) {
+        board->next = boards;
+        boards = board;
+    }
+    if (board != NULL) {
+        board->ranks++;
+    }
+    pthread_mutex_unlock(&mutex);
+    *board_out = board;
+    return board != NULL ? ncclSuccess : ncclSystemError;
+}
+
+void tt_board_release(struct tt_board *board)
+{
+    if (board == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&mutex);
+    bool last = --board->ranks == 0;
+    if (last) {
+        struct tt_board **at = &boards;
+        while (*at != board) {
+            at = &(*at)->next;
+        }
+        *at = board->next;
+    }
+    pthread_mutex_unlock(&mutex);
+    if (last) {
+        tt_executor->arena_release(board->arena); // graphs may keep it still: end_board
+    }
+}
+
+// ---- Failing ------------------------------------------------------------------------------------
+
+void tt_board_fail(struct tt_board *board, ncclResult_t result, int dead, const char *text)
+{
+    struct tt_board_head *head = head_of(board);
+    uint32_t nothing = 0;
+    if (atomic_compare_exchange_strong(&head->failed, &nothing, 1)) {
+        head->result = (int32_t)result;
+        head->dead = dead;
+        (void)snprintf(head->text, sizeof head->text, "%s", text);
+        atomic_store_explicit(&head->failed, 2, memory_order_release);
+    }
+}
+
+ncclResult_t tt_board_failure(const struct tt_board *board, int *dead_out, const char **text_out)
+{
+    const struct tt_board_head *head = head_of(board);
+    if (atomic_load_explicit(&head->failed, memory_order_acquire) != 2) {
+        return ncclSuccess;
+    }
+    if (dead_out != NULL) {
+        *dead_out = head->dead;
+    }
+    if (text_out != NULL) {
+        *text_out = head->text;
+    }
+    return (ncclResult_t)head->result;
+}
+
+bool tt_board_has_died(const struct tt_board *board, int rank)
+{
+    return tt_family_is_dead(board->family, board->process[rank]) &&
+           atomic_load_explicit(&tt_board_left(board)[rank], memory_order_acquire) == 0;
+}
+
+void tt_board_describe_death(const struct tt_board *board, int rank, char *text, size_t bytes)
+{
+    char host[64] = "?";
+    (void)gethostname(host, sizeof host - 1);
+    host[sizeof host - 1] = 0;
+    (void)snprintf(text, bytes, "rank %d (process %d on %s) died, or ended without ncclCommDestroy",
+                   rank, tt_family_pid(board->family, board->process[rank]), host);
+}
+
+ncclResult_t tt_board_look(const struct ncclComm *comm)
+{
+    struct tt_board *board = comm->board;
+    bool has_deaths = tt_family_has_deaths(board->family);
+    for (int r = 0; has_deaths && r < board->nranks; r++) {
+        char text[300];
+        if (tt_board_has_died(board, r)) {
+            tt_board_describe_death(board, r, text, sizeof text);
+            tt_board_fail(board, ncclRemoteError, r, text);
+            break;
+        }
+    }
+    return tt_board_failure(board, NULL, NULL);
+}

@@ -1,0 +1,50 @@
+// What board.c and exchange.c share: how a board lies in memory.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TT_COMM_BOARD_INTERNAL_H
+#define TT_COMM_BOARD_INTERNAL_H
+
+#include "comm/board.h"
+
+enum {
+    TT_BOARD_PLACES = 4, // of an exchange's data, used in turn
+    TT_BOARD_SMALL = 8,  // bytes that lie on the desk itself
+};
+
+// What a rank tells the others.
+struct tt_desk {
+    _Alignas(64) _Atomic uint64_t posted;    // number of its last exchange, size (release)
+    _Atomic uint64_t small[TT_BOARD_PLACES]; // data of up to TT_BOARD_SMALL bytes
+    _Atomic uint64_t survivor;               // tag (release)
+    _Atomic uint64_t gave_up;                // tag (release); why: below
+    _Atomic uint64_t offered;                // tag (release) of:
+    _Alignas(64) struct tt_offer_of_slot offer;
+    int32_t result;
+    char text[236];
+};
+
+struct tt_board_head {
+    _Alignas(64) _Atomic uint32_t failed; // 1 while it is written, then 2 (release, acquire)
+    int32_t result, dead;
+    char text[500];
+};
+
+struct tt_board {
+    struct tt_board *next; // board.c's mutex
+    int ranks;             // of this process that have it; the same mutex
+    struct tt_family *family;
+    int slot, nranks;
+    char *base;
+    struct tt_arena *arena;
+    int process[]; // [nranks]
+};
+
+struct tt_desk *tt_board_desk(const struct tt_board *board, int rank);
+// Where a rank's data of exchange `step` lie: words, so that who reads what is being written anew
+// reads something, and sees so afterwards.
+_Atomic uint64_t *tt_board_data(const struct tt_board *board, int rank, uint64_t step,
+                                size_t bytes);
+// Whether the rank's process has died, or ended, and the rank had not left before; and the text.
+bool tt_board_has_died(const struct tt_board *board, int rank);
+void tt_board_describe_death(const struct tt_board *board, int rank, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,347 @@
+// See family.h. SPDX-License-Identifier: Apache-2.0
+#include "comm/family.h"
+
+#include "base/holdings.h"
+#include "base/log.h"
+#include "base/wait.h"
+#include "bootstrap/bootstrap.h"
+#include "comm/comm.h"
+#include "comm/local.h"
+#include "exec/executor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { VERSION = 1, PAGE = 4096 };
+static const uint64_t family_magic = UINT64_C(0x79006974747574);
+static const uint32_t wiping = UINT32_C(1) << 31; // of a slot: it is being made zeros
+static const uint64_t look_ns = 20000000;
+
+// A process of the family, written by it alone.
+struct life {
+    _Alignas(64) pthread_mutex_t held; // robust, by the thread that watches
+    int32_t pid;
+};
+
+struct head {
+    uint64_t magic;
+    uint32_t version, processes;
+    _Atomic uint32_t slot[TT_FAMILY_SLOTS]; // processes that have it; 0: it is free
+    struct life life[];                     // [processes]; unused where there is only one
+};
+
+// One process's part.
+struct tt_family {
+    _Atomic int references;
+    int descriptor;
+    struct head *head;
+    int process, processes;
+    bool holds_life;
+    unsigned char key[32];
+    _Atomic uint64_t next_look_ns;
+    _Atomic bool has_deaths;
+    _Atomic bool is_dead[]; // [processes]
+};
+
+static size_t head_bytes(int processes)
+{
+    size_t bytes = sizeof(struct head) + (size_t)processes * sizeof(struct life);
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+uint64_t tt_family_offset(int slot)
+{
+    return (uint64_t)(slot + 1) * TT_ROOM_BYTES;
+}
+
+// ---- The file -----------------------------------------------------------------------------------
+
+static ncclResult_t make_file(int processes, int *descriptor_out)
+{
+    // Named as vgpu's own: its checking mode need not expect that another process ends what a
+    // kernel waits for in it.
+    int descriptor = memfd_create("vgpu-tutti-family", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (descriptor < 0) {
+        return tt_fail(ncclSystemError, "no memory that ranks can share (memfd_create): %m");
+    }
+    struct {
+        uint64_t magic;
+        uint32_t version, processes;
+    } start = {family_magic, VERSION, (uint32_t)processes};
+    if (ftruncate(descriptor, (off_t)tt_family_offset(TT_FAMILY_SLOTS)) != 0 ||
+        pwrite(descriptor, &start, sizeof start, 0) != sizeof start ||
+        fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        (void)tt_fail(ncclSystemError, "the memory that ranks share cannot be made: %m");
+        close(descriptor);
+        return ncclSystemError;
+    }
+    *descriptor_out = descriptor;
+    return ncclSuccess;
+}
+
+// Whether a descriptor of another process is what it should be.
+static ncclResult_t check_file(int descriptor, int processes)
+{
+    struct stat status;
+    struct {
+        uint64_t magic;
+        uint32_t version, processes;
+    } start;
+    int seals = fcntl(descriptor, F_GET_SEALS);
+    if (fstat(descriptor, &status) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
+        (uint64_t)status.st_size != tt_family_offset(TT_FAMILY_SLOTS) ||
+        pread(descriptor, &start, sizeof start, 0) != sizeof start || start.magic != family_magic ||
+        start.version != VERSION || start.processes != (uint32_t)processes) {
+        return tt_fail(ncclSystemError,
+                       "the memory that ranks share is not that of %d processes of this version: "
+                       "all processes must load the same libnccl.so.2",
+                       processes);
+    }
+    return ncclSuccess;
+}
+
+// Says that this process lives, where there are others.
+static ncclResult_t begin_life(struct tt_family *family)
+{
+    struct life *life = &family->head->life[family->process];
+    pthread_mutexattr_t attributes;
+    if (family->processes == 1) {
+        return ncclSuccess;
+    }
+    (void)pthread_mutexattr_init(&attributes);
+    (void)pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    (void)pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    (void)pthread_mutex_init(&life->held, &attributes);
+    (void)pthread_mutexattr_destroy(&attributes);
+    life->pid = (int32_t)getpid();
+    TRY(tt_watch_hold(&life->held));
+    family->holds_life = true;
+    return ncclSuccess;
+}
+
+// Maps the head. Takes the descriptor over, also where it fails.
+static ncclResult_t open_family(const struct ncclComm *comm, int descriptor, int processes,
+                                struct tt_family **family_out)
+{
+    struct tt_family *family = calloc(1, sizeof *family + (size_t)processes * sizeof(_Atomic bool));
+    ncclResult_t result = check_file(descriptor, processes);
+    void *head = MAP_FAILED;
+    if (family == NULL) {
+        result = tt_fail(ncclSystemError, "no memory for a family of communicators");
+    }
+    if (result == ncclSuccess) {
+        head = mmap(NULL, head_bytes(processes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+        if (head == MAP_FAILED) {
+            result = tt_fail(ncclSystemError, "memory that ranks share cannot be mapped: %m");
+        }
+    }
+    if (result != ncclSuccess) {
+        free(family);
+        close(descriptor);
+        return result;
+    }
+    tt_holdings_add(TT_HOLD_MAPPINGS, head_bytes(processes));
+    family->references = 1;
+    family->descriptor = descriptor;
+    family->head = head;
+    family->process = comm->peers[comm->rank].process;
+    family->processes = processes;
+    tt_bootstrap_derive_key(comm->bootstrap, "family", family->key);
+    result = begin_life(family);
+    if (result != ncclSuccess) {
+        tt_family_release(family);
+        return result;
+    }
+    *family_out = family;
+    return ncclSuccess;
+}
+
+void tt_family_hold(struct tt_family *family)
+{
+    atomic_fetch_add(&family->references, 1);
+}
+
+void tt_family_release(struct tt_family *family)
+{
+    if (family == NULL || atomic_fetch_sub(&family->references, 1) > 1) {
+        return;
+    }
+    // Where the thread does not answer, as the process ends, the mutex stays mapped: the thread's
+    // list of what it holds leads through it.
+    if (!family->holds_life || tt_watch_let_go(&family->head->life[family->process].held)) {
+        munmap(family->head, head_bytes(family->processes));
+        tt_holdings_remove(TT_HOLD_MAPPINGS, head_bytes(family->processes));
+    }
+    close(family->descriptor);
+    sodium_memzero(family->key, sizeof family->key);
+    free(family);
+}
+
+// ---- Founding -----------------------------------------------------------------------------------
+
+static int count_processes(const struct ncclComm *comm)
+{
+    int count = 0;
+    for (int r = 0; r < comm->nranks; r++) {
+        count = comm->peers[r].process >= count ? comm->peers[r].process + 1 : count;
+    }
+    return count;
+}
+
+// Passes rank 0's descriptor on. *descriptor: rank 0's own, else -1; on return every process's
+// leader has one.
+static ncclResult_t pass_descriptor(struct ncclComm *comm, int *descriptor)
+{
+    int *passed = malloc((size_t)comm->nranks * sizeof *passed);
+    if (passed == NULL) {
+        return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
+                       comm->nranks);
+    }
+    ncclResult_t result = tt_local_pass_descriptors(comm, *descriptor, passed);
+    for (int r = 0; result == ncclSuccess && r < comm->nranks; r++) {
+        if (passed[r] >= 0 && *descriptor < 0 && r == 0) {
+            *descriptor = passed[r];
+        } else if (passed[r] >= 0) {
+            close(passed[r]);
+        }
+    }
+    free(passed);
+    return result;
+}
+
+ncclResult_t tt_family_found(struct ncclComm *comm, struct tt_family **family_out)
+{
+    int descriptor = -1, processes = count_processes(comm);
+    struct tt_family *family = NULL;
+    void *const *all = NULL;
+    if (comm->rank == 0) {
+        TRY(make_file(processes, &descriptor));
+    }
+    if (processes > 1) {
+        ncclResult_t result = pass_descriptor(comm, &descriptor);
+        if (result != ncclSuccess) {
+            if (descriptor >= 0) {
+                close(descriptor);
+            }
+            return result;
+        }
+    }
+    bool leads = tt_local_rank(comm) == 0;
+    if (leads) {
+        TRY(open_family(comm, descriptor, processes, &family));
+    }
+    if (comm->rank == 0) {
+        atomic_store(&family->head->slot[0], (uint32_t)processes);
+    }
+    // The others take theirs while the leader, which leaves last, has one.
+    ncclResult_t result = tt_local_exchange(comm, family, &all);
+    if (result == ncclSuccess && !leads) {
+        family = all[0];
+        tt_family_hold(family);
+    }
+    if (result == ncclSuccess) {
+        result = tt_local_barrier(comm);
+    }
+    if (result != ncclSuccess) {
+        tt_family_release(family);
+        return result;
+    }
+    *family_out = family;
+    return ncclSuccess;
+}
+
+// ---- Room ---------------------------------------------------------------------------------------
+
+int tt_family_descriptor(const struct tt_family *family)
+{
+    return family->descriptor;
+}
+
+ncclResult_t tt_family_take(struct tt_family *family, int processes, int *slot_out)
+{
+    for (int slot = 1; slot < TT_FAMILY_SLOTS; slot++) {
+        uint32_t nobody = 0;
+        if (atomic_load_explicit(&family->head->slot[slot], memory_order_relaxed) == 0 &&
+            atomic_compare_exchange_strong(&family->head->slot[slot], &nobody,
+                                           (uint32_t)processes)) {
+            *slot_out = slot;
+            return ncclSuccess;
+        }
+    }
+    return tt_fail(ncclSystemError,
+                   "%d communicators were split from one and its children and are there still; no "
+                   "more are possible: destroy some",
+                   TT_FAMILY_SLOTS - 1);
+}
+
+void tt_family_leave(struct tt_family *family, int slot)
+{
+    _Atomic uint32_t *word = &family->head->slot[slot];
+    if (atomic_fetch_sub(word, 1) != 1) {
+        return;
+    }
+    uint32_t nobody = 0;
+    if (atomic_compare_exchange_strong(word, &nobody, wiping)) {
+        (void)fallocate(family->descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                        (off_t)tt_family_offset(slot), (off_t)TT_ROOM_BYTES);
+        atomic_store(word, 0);
+    }
+}
+
+// ---- Processes ----------------------------------------------------------------------------------
+
+int tt_family_process(const struct tt_family *family)
+{
+    return family->process;
+}
+
+int tt_family_pid(const struct tt_family *family, int process)
+{
+    return family->head->life[process].pid;
+}
+
+bool tt_family_is_dead(const struct tt_family *family, int process)
+{
+    return atomic_load(&family->is_dead[process]);
+}
+
+// Who has let go of it has left in good order: all its ranks have. Who died leaves it to whoever
+// asks first, who gives it back so that nobody can have it any more.
+static bool has_died(pthread_mutex_t *held)
+{
+    int error = pthread_mutex_trylock(held);
+    if (error == 0 || error == EOWNERDEAD) {
+        (void)pthread_mutex_unlock(held);
+    }
+    return error == EOWNERDEAD || error == ENOTRECOVERABLE;
+}
+
+bool tt_family_has_deaths(struct tt_family *family)
+{
+    uint64_t now = tt_now_ns(), next = atomic_load(&family->next_look_ns);
+    if (family->processes > 1 && now >= next &&
+        atomic_compare_exchange_strong(&family->next_look_ns, &next, now + look_ns)) {
+        for (int p = 0; p < family->processes; p++) {
+            if (p != family->process && !atomic_load(&family->is_dead[p]) &&
+                has_died(&family->head->life[p].held)) {
+                atomic_store(&family->is_dead[p], true);
+                atomic_store(&family->has_deaths, true);
+            }
+        }
+    }
+    return atomic_load(&family->has_deaths);
+}
+
+void tt_family_derive_key(const struct tt_family *family, const char *label,
+                          unsigned char key_out[32])
+{
+    crypto_generichash(key_out, 32, (const unsigned char *)label, strlen(label), family->key,
+                       sizeof family->key);
+}

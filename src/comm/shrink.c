@@ -1,0 +1,250 @@
+// ncclCommShrink: a communicator of the ranks that remain when some are left out, because they have
+// died, perhaps. Those that are left out take no part. See comm.h and child.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
+#include "comm/board.h"
+#include "comm/child.h"
+#include "comm/comm.h"
+#include "comm/group.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char call[] = "ncclCommShrink";
+static const uint64_t is_shrink = UINT64_C(1) << 63; // of a tag: those of splits are numbers
+
+// How often this rank has shrunk the communicator to the ranks with this hash.
+struct tt_shrinks {
+    struct tt_shrinks *next;
+    uint64_t hash, times;
+};
+
+struct shrinking {
+    struct tt_beginning beginning;
+    bool aborts;
+    int count, members[]; // [count] ascending
+};
+
+void tt_shrinks_free(struct tt_shrinks *shrinks)
+{
+    while (shrinks != NULL) {
+        struct tt_shrinks *next = shrinks->next;
+        free(shrinks);
+        shrinks = next;
+    }
+}
+
+// The same on all ranks that remain, and another one for each time.
+static ncclResult_t make_tag(struct ncclComm *parent, const int *members, int count,
+                             uint64_t *tag_out)
+{
+    uint64_t hash[2];
+    crypto_generichash((unsigned char *)hash, sizeof hash, (const unsigned char *)members,
+                       (size_t)count * sizeof *members, NULL, 0);
+    struct tt_shrinks *known = parent->shrinks;
+    while (known != NULL && known->hash != hash[0]) {
+        known = known->next;
+    }
+    if (known == NULL) {
+        known = calloc(1, sizeof *known);
+        if (known == NULL) {
+            return tt_fail(ncclSystemError, "rank %d: no memory for another child", parent->rank);
+        }
+        *known = (struct tt_shrinks){.next = parent->shrinks, .hash = hash[0]};
+        parent->shrinks = known;
+    }
+    *tag_out = (hash[0] + known->times++) | is_shrink;
+    return ncclSuccess;
+}
+
+// What the parent still does ends, with an error; on the ranks that are left out too.
+static ncclResult_t end_parents_work(struct ncclComm *parent)
+{
+    bool gave_up = false;
+    (void)tt_comm_fail(parent, ncclInternalError,
+                       "the communicator was shrunk with NCCL_SHRINK_ABORT");
+    if (!tt_team_drain(parent, &gave_up)) {
+        return tt_fail(ncclInternalError,
+                       "%s: rank %d: operations on %s do not end, though they were given up: "
+                       "another kernel keeps them from it",
+                       call, parent->rank, parent->name);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t shrink(struct ncclComm *parent, struct ncclComm *child,
+                           const struct shrinking *shrinking)
+{
+    struct tt_making making = {.parent = parent,
+                               .members = shrinking->members,
+                               .count = shrinking->count,
+                               .of_survivors = shrinking->aborts};
+    ncclResult_t result = make_tag(parent, making.members, making.count, &making.tag);
+    if (result == ncclSuccess && shrinking->aborts) {
+        result = end_parents_work(parent);
+    }
+    parent->child = child;
+    if (result == ncclSuccess && parent->board != NULL) {
+        result = tt_board_gather_survivors(parent, making.tag, making.members, making.count);
+    }
+    parent->child = NULL;
+    if (result == ncclSuccess) {
+        return tt_child_make(child, &making);
+    }
+    if (parent->board != NULL && making.tag != 0) {
+        tt_board_give_up(parent, making.tag, result, tt_thread_error());
+    }
+    return tt_comm_begun(child, result, 0);
+}
+
+static ncclResult_t shrink_job(struct ncclComm *comm, void *argument)
+{
+    const struct shrinking *shrinking = argument;
+    struct ncclComm *parent = shrinking->beginning.parent;
+    ncclResult_t result;
+    if (tt_handle_hold(parent)) {
+        result = shrink(parent, comm, shrinking);
+        tt_handle_let_go(parent);
+    } else {
+        result = tt_fail(ncclInvalidArgument,
+                         "%s: rank %d: the communicator that is shrunk was destroyed or aborted "
+                         "before the group's end",
+                         call, comm->rank);
+        result = tt_comm_begun(comm, result, 0);
+    }
+    return result;
+}
+
+// The group was dropped: who waits for this rank is told.
+static ncclResult_t tell_others(const void *argument, ncclResult_t result)
+{
+    const struct shrinking *shrinking = argument;
+    struct ncclComm *parent = shrinking->beginning.parent;
+    uint64_t tag = 0;
+    if (tt_handle_hold(parent)) {
+        if (parent->board != NULL &&
+            make_tag(parent, shrinking->members, shrinking->count, &tag) == ncclSuccess) {
+            tt_board_give_up(parent, tag, ncclRemoteError, tt_thread_error());
+        }
+        tt_handle_let_go(parent);
+    }
+    return result;
+}
+
+static ncclResult_t check_arguments(const struct ncclComm *parent, const int *excluded, int count,
+                                    const ncclComm_t *comm_out, int flags)
+{
+    if (comm_out == NULL) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: newcomm is NULL, must be where to write the communicator",
+                       call, parent->rank);
+    }
+    if (excluded == NULL || count < 1) {
+        return tt_fail(
+            ncclInvalidArgument,
+            "%s: rank %d: excludeRanksList is %p and excludeRanksCount %d; there must be "
+            "at least one rank to leave out",
+            call, parent->rank, (const void *)excluded, count);
+    }
+    if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: shrinkFlags is %d, must be NCCL_SHRINK_DEFAULT (%d) or "
+                       "NCCL_SHRINK_ABORT (%d)",
+                       call, parent->rank, flags, NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT);
+    }
+    for (int i = 0; i < count; i++) {
+        if (excluded[i] < 0 || excluded[i] >= parent->nranks) {
+            return tt_fail(ncclInvalidArgument,
+                           "%s: rank %d: excludeRanksList[%d] is %d, must be 0 to %d", call,
+                           parent->rank, i, excluded[i], parent->nranks - 1);
+        }
+        if (excluded[i] == parent->rank) {
+            return tt_fail(ncclInvalidArgument,
+                           "%s: rank %d: excludeRanksList[%d] is this rank; ranks that are left "
+                           "out do not call it",
+                           call, parent->rank, i);
+        }
+    }
+    return tt_child_check_parent(parent, call);
+}
+
+// The ranks that remain, as a job's argument; NULL: no memory.
+static struct shrinking *find_members(struct ncclComm *parent, const int *excluded, int count)
+{
+    size_t n = (size_t)parent->nranks;
+    struct shrinking *shrinking = calloc(1, sizeof *shrinking + n * sizeof(int));
+    for (int r = 0; shrinking != NULL && r < parent->nranks; r++) {
+        bool remains = true;
+        for (int i = 0; i < count && remains; i++) {
+            remains = excluded[i] != r;
+        }
+        if (remains) {
+            shrinking->members[shrinking->count++] = r;
+        }
+    }
+    if (shrinking == NULL) {
+        (void)tt_fail(ncclSystemError, "%s: rank %d: no memory for %d ranks", call, parent->rank,
+                      parent->nranks);
+    }
+    return shrinking;
+}
+
+// An abort may follow a failure.
+static ncclResult_t enter(struct ncclComm *parent, int flags)
+{
+    if (flags != NCCL_SHRINK_ABORT) {
+        return tt_comm_enter(parent, call);
+    }
+    TRY(tt_comm_enter_any(parent, call));
+    int state = atomic_load(&parent->state);
+    if (state == TT_COMM_READY && atomic_load(&parent->under_way) == 0) {
+        return ncclSuccess;
+    }
+    ncclResult_t result =
+        tt_fail(ncclInvalidArgument, "%s: rank %d: the communicator %s", call, parent->rank,
+                state == TT_COMM_FAILED      ? "could not be made"
+                : state == TT_COMM_FINALIZED ? "is finalized; only ncclCommDestroy may follow"
+                                             : "is still being made, or a group with calls on it "
+                                               "is under way; poll ncclCommGetAsyncError");
+    tt_comm_leave(parent);
+    return result;
+}
+
+static ncclResult_t submit(struct ncclComm *parent, const int *excluded, int count,
+                           ncclComm_t *comm_out, const ncclConfig_t *config, bool aborts)
+{
+    struct ncclComm *child = NULL;
+    struct shrinking *shrinking = find_members(parent, excluded, count);
+    if (shrinking == NULL) {
+        return ncclSystemError;
+    }
+    ncclResult_t result = tt_child_allocate(parent, config, call, comm_out, &child);
+    if (result == ncclSuccess) {
+        shrinking->beginning = (struct tt_beginning){
+            .parent = parent, .user_comm = comm_out, .tell_others = tell_others};
+        shrinking->aborts = aborts;
+        result = tt_group_submit(child, TT_GROUP_INIT, shrink_job, shrinking,
+                                 sizeof *shrinking + (size_t)shrinking->count * sizeof(int));
+    }
+    free(shrinking);
+    return result;
+}
+
+ncclResult_t tt_comm_shrink(struct ncclComm *parent, const int *excluded, int count,
+                            ncclComm_t *comm_out, const ncclConfig_t *config, int flags)
+{
+    if (comm_out != NULL) {
+        *comm_out = NULL;
+    }
+    ncclResult_t result = enter(parent, flags);
+    if (result != ncclSuccess) {
+        return tt_group_latch(result);
+    }
+    result = check_arguments(parent, excluded, count, comm_out, flags);
+    if (result == ncclSuccess) {
+        result = submit(parent, excluded, count, comm_out, config, flags == NCCL_SHRINK_ABORT);
+    }
+    tt_comm_leave(parent);
+    return tt_group_latch(result);
+}
