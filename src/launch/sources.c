@@ -56,6 +56,7 @@ static const struct source sources[] = {
      .job = {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"},
      .remedy = "start it with Open MPI's mpirun"},
     {.name = "mpich",
+     .needs = "MPI_LOCALNRANKS", // srun --mpi=pmi2 has PMI's alone, and Slurm's
      .rank = "PMI_RANK",
      .size = "PMI_SIZE",
      .local_rank = "MPI_LOCALRANKID",
