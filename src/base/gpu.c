@@ -25,6 +25,18 @@ static void write_uuid(const unsigned char *uuid, char *text, size_t bytes)
     }
 }
 
+struct tt_gpu_name tt_gpu_name(int device, int physical, const unsigned char uuid[16])
+{
+    struct tt_gpu_name name;
+    if (physical >= 0) {
+        (void)snprintf(name.text, sizeof name.text, "GPU %d (physical %d)", device, physical);
+    } else {
+        (void)snprintf(name.text, sizeof name.text, "GPU %d (GPU-%02x%02x%02x%02x)", device,
+                       uuid[0], uuid[1], uuid[2], uuid[3]);
+    }
+    return name;
+}
+
 // False where CUDA says that it is no device, or cannot be asked now; its last error is what it
 // was, or none.
 static bool ask(int device, struct tt_gpu *gpu)
@@ -45,12 +57,9 @@ static bool ask(int device, struct tt_gpu *gpu)
     if (vgpuPhysicalDevice != NULL) {
         gpu->physical = vgpuPhysicalDevice(device);
     }
-    size_t used = strlen(gpu->name);
-    if (gpu->physical >= 0) {
-        (void)snprintf(gpu->name + used, sizeof gpu->name - used, " (physical %d)", gpu->physical);
-    } else {
-        (void)snprintf(gpu->name + used, sizeof gpu->name - used, " (%.12s)", gpu->uuid);
-    }
+    struct tt_gpu_name name =
+        tt_gpu_name(device, gpu->physical, (const unsigned char *)&properties.uuid);
+    memcpy(gpu->name, name.text, sizeof gpu->name);
     return true;
 }
 

@@ -9,10 +9,16 @@ struct tt_gpu {
     int physical;  // its number in the machine; -1: CUDA does not know it (NVIDIA's never does)
     char pci[20];  // "0000:1b:00.0"; "" where CUDA does not say
     char uuid[44]; // "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", as nvidia-smi writes it; or ""
-    // For messages: "GPU 0 (physical 3)", "GPU 0 (GPU-8932f937)": what stands in parentheses may be
-    // given to VGPU_DEVICES, to CUDA_VISIBLE_DEVICES of a new process. "GPU 9" for what is none.
-    char name[48];
+    char name[48]; // for messages, as below; "GPU 9" for what is none
 };
+
+// "GPU 0 (physical 3)"; where the machine's number is not known (-1), "GPU 0 (GPU-8932f937)", which
+// may be given to CUDA_VISIBLE_DEVICES as it is. `device`: CUDA's number, in its own process. To be
+// used as an argument: the text lives until the call returns.
+struct tt_gpu_name {
+    char text[48];
+};
+struct tt_gpu_name tt_gpu_name(int device, int physical, const unsigned char uuid[16]);
 
 // Never NULL; of CUDA's number of a device in this process. Asks CUDA once for each device. What it
 // returns for a number that is no device lives until the thread's next call.

@@ -22,6 +22,14 @@ static void whole_machine(void)
     EXPECT(strcmp(tt_gpu(2)->uuid, gpu->uuid) != 0);
 }
 
+// What a rank says of others' GPUs, and of real ones.
+static void by_facts(void)
+{
+    static const unsigned char uuid[16] = {0x89, 0x32, 0xf9, 0x37, 0xd7};
+    EXPECT_STR(tt_gpu_name(0, 3, uuid).text, "GPU 0 (physical 3)");
+    EXPECT_STR(tt_gpu_name(1, -1, uuid).text, "GPU 1 (GPU-8932f937)");
+}
+
 static void no_devices(void)
 {
     static const int numbers[] = {-1, 8, 63, 64, 1 << 30};
@@ -60,6 +68,7 @@ static void isolated(void)
 int main(void)
 {
     RUN(whole_machine);
+    RUN(by_facts);
     RUN(no_devices);
     RUN(isolated);
     return expect_result();

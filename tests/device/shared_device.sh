@@ -12,7 +12,7 @@ CUDA_VISIBLE_DEVICES=0 "$1" >"$said" 2>&1 || {
 }
 failed=0
 for ranks in "0, 1" "0, 1, 2, 3" "0, 1, 2, 3, 4, 5, 6, 7"; do
-    lines=$(grep -cE "ranks share GPU [0-9a-f-]{36}: $ranks\$" "$said" || true)
+    lines=$(grep -cE "ranks share GPU 0 \\([^)]+\\), GPU-[0-9a-f-]{36}: $ranks\$" "$said" || true)
     if [ "$lines" != 2 ]; then # threads, processes
         printf 'ranks %s: %s lines, not 2:\n' "$ranks" "$lines"
         grep "share GPU" "$said" || true

@@ -10,6 +10,7 @@
 // In a capture no count survives a replay: each rank then launches for itself, and the kernels
 // meet.
 // SPDX-License-Identifier: Apache-2.0
+#include "base/gpu.h"
 #include "base/log.h"
 #include "base/wait.h"
 #include "exec/cuda/host.h"
@@ -131,10 +132,10 @@ static ncclResult_t come_early(struct tt_host *host, struct tt_meeting *meeting,
 static ncclResult_t refuse_stream(const struct tt_host *host)
 {
     return tt_fail(ncclInvalidUsage,
-                   "rank %d: %s: another rank of GPU %d called it on the same stream, which waits "
+                   "rank %d: %s: another rank of %s called it on the same stream, which waits "
                    "for this call already; give each rank a stream of its own, or make the calls "
                    "of all ranks in one group",
-                   host->team.rank, name, host->team.device);
+                   host->team.rank, name, tt_gpu(host->team.device)->name);
 }
 
 // Fills the stream's number, which no other stream ever has, and whether it is that of the call

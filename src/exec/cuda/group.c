@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/group.h"
 
+#include "base/gpu.h"
 #include "base/log.h"
 
 #include <stdlib.h>
@@ -61,8 +62,8 @@ static ncclResult_t make_group(const struct tt_team *team, struct tt_group **gro
         free(group);
         free(rank);
         free((void *)ids);
-        return tt_fail(ncclSystemError, "rank %d: no memory for the ranks of GPU %d", team->rank,
-                       team->device);
+        return tt_fail(ncclSystemError, "rank %d: no memory for the ranks of %s", team->rank,
+                       tt_gpu(team->device)->name);
     }
     group->comm_hash = team->comm_hash;
     group->device = team->device;

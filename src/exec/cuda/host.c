@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/host.h"
 
+#include "base/gpu.h"
 #include "base/log.h"
 #include "base/params.h"
 #include "base/wait.h"
@@ -159,11 +160,12 @@ static struct sharing sharing_of(const struct tt_host *host, int rank)
 
 static void tell_of_streams(const struct tt_host *host, const struct sharing *sharing)
 {
-    tt_say("rank %d: %s: %d processes share GPU %d without MPS, so that their kernels take turns: "
+    tt_say("rank %d: %s: %d processes share %s without MPS, so that their kernels take turns: "
            "fused operations wait for each other by their streams, some hundreds of microseconds "
            "each; for kernels that run side by side start the daemon first: "
            "nvidia-cuda-mps-control -d",
-           host->team.rank, host->team.comm_name, sharing->processes, host->team.device);
+           host->team.rank, host->team.comm_name, sharing->processes,
+           tt_gpu(host->team.device)->name);
 }
 
 ncclResult_t tt_host_choose_way(struct tt_host *host)
@@ -185,10 +187,10 @@ ncclResult_t tt_host_choose_way(struct tt_host *host)
         }
         if (facts->multiprocessors != mine->multiprocessors) {
             return tt_fail(ncclInvalidUsage,
-                           "rank %d: GPU %d has %d multiprocessors, that of rank %d has %d: fused "
+                           "rank %d: %s has %d multiprocessors, that of rank %d has %d: fused "
                            "operations need GPUs of one kind",
-                           host->team.rank, host->team.device, mine->multiprocessors, r,
-                           facts->multiprocessors);
+                           host->team.rank, tt_gpu(host->team.device)->name, mine->multiprocessors,
+                           r, facts->multiprocessors);
         }
     }
     host->way = way;

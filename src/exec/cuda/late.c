@@ -1,6 +1,7 @@
 // What ranks tell each other on the host: which operations they call, whether these are the same,
 // and who is late. See host.h.
 // SPDX-License-Identifier: Apache-2.0
+#include "base/gpu.h"
 #include "base/log.h"
 #include "base/wait.h"
 #include "exec/cuda/host.h"
@@ -197,10 +198,10 @@ static void report(struct tt_host *host, uint64_t now_ns)
                    waited_ns / 1000000000);
         }
     } else if (now_ns >= late->next_report_ns) {
-        tt_say("rank %d: %s: all ranks have called it, but it has not ended on GPU %d, for %" PRIu64
+        tt_say("rank %d: %s: all ranks have called it, but it has not ended on %s, for %" PRIu64
                " s so far: other work is before it in a stream, or streams share a hardware queue "
                "(CUDA_DEVICE_MAX_CONNECTIONS)",
-               host->team.rank, call, host->team.device, waited_ns / 1000000000);
+               host->team.rank, call, tt_gpu(host->team.device)->name, waited_ns / 1000000000);
     }
     if (now_ns >= late->next_report_ns) {
         late->next_report_ns += waited_ns;

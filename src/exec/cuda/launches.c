@@ -1,6 +1,7 @@
 // See launches.h. SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/launches.h"
 
+#include "base/gpu.h"
 #include "base/log.h"
 #include "exec/cuda/kernels.h"
 #include "nccl_device.h"
@@ -40,10 +41,11 @@ static ncclResult_t choose_resident(const struct tt_host *host, const struct tt_
     cudaError_t error = tt_norm_most_blocks(launch, host->sharers, &most);
     if (error == cudaErrorInvalidValue) {
         return tt_fail(ncclInvalidUsage,
-                       "rank %d: tuttiAllReduceRMSNorm: GPU %d has %d ranks, and with hidden %zu "
+                       "rank %d: tuttiAllReduceRMSNorm: %s has %d ranks, and with hidden %zu "
                        "not even one block for each of them fits at once; use fewer ranks for each "
                        "GPU",
-                       host->team.rank, host->team.device, host->sharers, operation->hidden);
+                       host->team.rank, tt_gpu(host->team.device)->name, host->sharers,
+                       operation->hidden);
     }
     TRY(tt_cuda((int)error, "asking how many blocks fit"));
     TRY(tt_cuda((int)tt_norm_wished_blocks(launch, host->sharers, &wished),
