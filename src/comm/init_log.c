@@ -53,8 +53,8 @@ void tt_init_log_complete(const struct ncclComm *comm, uint64_t start_ns)
         local_rank += here && r < comm->rank;
     }
     say_who(comm, who);
-    tt_log(TT_LOG_INFO, TT_LOG_NVLS, "NVLS multicast support is %savailable on dev %d",
-           mine->multicast ? "" : "not ", comm->cuda_device);
+    tt_log(TT_LOG_INFO, TT_LOG_NVLS, "NVLS multicast support is %savailable on dev %s",
+           mine->multicast ? "" : "not ", tt_gpu(comm->cuda_device)->name + sizeof "GPU " - 1);
     tt_log(
         TT_LOG_INFO, TT_LOG_INIT,
         "comm %p rank %d nRanks %d nNodes %d localRanks %d localRank %d MNNVL 0, LSA rank %d of %d",

@@ -231,7 +231,7 @@ static void logs_at_init(int rank, int size)
                                  "nranks 2 cudaDev 0 nvmlDev ",
                                  busids[rank],
                                  " - Init START\n",
-                                 "NVLS multicast support is available on dev 0\n",
+                                 "NVLS multicast support is available on dev 0 (physical ",
                                  "nRanks 2 nNodes 1 localRanks 2 localRank ",
                                  "commId 0x",
                                  " - Init COMPLETE\n",
