@@ -2,6 +2,7 @@
 // Options and ranks of the lessons (see lesson.h).
 #define _GNU_SOURCE
 #include "lesson.h"
+#include "lesson_mpi.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -542,11 +543,36 @@ static bool open_barrier(int ranks)
            pthread_barrier_init(&shared->meeting, &attributes, (unsigned)ranks) == 0;
 }
 
+// The same with one rank, which MPI has started with all others.
+static int run_mpi_rank(const char *title, struct lesson_options *options, lesson_body body)
+{
+    struct lesson_rank self = {.rank = lesson_mpi_begin(&options->ranks, RANKS_MAX)};
+    shared = lesson_mpi_share(sizeof *shared, &shared_file);
+    cudaError_t error = cudaGetDeviceCount(&self.gpus);
+    if (error != cudaSuccess || self.gpus == 0) {
+        refuse_machine(error);
+        exit(1);
+    }
+    if (self.rank == 0 && open_barrier(options->ranks)) {
+        printf("%s\n", title);
+    }
+    lesson_mpi_meet();
+    self =
+        (struct lesson_rank){self.rank, options->ranks, self.rank % self.gpus, self.gpus, options};
+    run_rank(&self, body);
+    bool right = shared->rank[self.rank].right;
+    lesson_mpi_end();
+    return right ? 0 : 1;
+}
+
 int lesson_run(int argc, char **argv, const char *title, const struct lesson_options *defaults,
                lesson_body body)
 {
     struct lesson_options options = *defaults;
     read_options(argc, argv, title, &options);
+    if (lesson_mpi_begin != NULL) {
+        return run_mpi_rank(title, &options, body);
+    }
     open_shared();
     count_gpus(options.processes);
     int gpus = shared->gpus;

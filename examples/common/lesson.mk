@@ -25,24 +25,36 @@ SAMPLE ?= --ranks 4
 # Of libraries besides: where their headers are, and themselves.
 INCLUDES ?=
 LIBS ?=
+# MPI=1: the ranks are processes that mpirun starts.
+MPI ?= 0
+MPICC ?= mpicc
+MPIRUN ?= mpirun
+ifeq ($(MPI),1)
+MPI_OBJECT := lesson_mpi.o
+LIBS += $(filter -L% -l%,$(shell $(MPICC) -show))
+LAUNCH := $(MPIRUN) -n 4
+endif
 # What starts the program; empty: it starts its ranks itself.
 LAUNCH ?=
 
 COMMON := $(FOLDER)lesson.c
-HEADERS := $(FOLDER)lesson.h $(FOLDER)matrix.cuh
+HEADERS := $(FOLDER)lesson.h $(FOLDER)lesson_mpi.h $(FOLDER)matrix.cuh
 
 all: $(NAME)
 
-$(NAME): main.cu $(COMMON) $(HEADERS)
+$(NAME): main.cu $(COMMON) $(HEADERS) $(MPI_OBJECT)
 	$(NVCC) $(FLAGS) -std=c++17 -arch=$(ARCH) -I$(FOLDER) -I"$(NCCL_HOME)/include" $(INCLUDES) -c main.cu -o main.o
 	$(NVCC) $(FLAGS) -I$(FOLDER) -c $(COMMON) -o lesson.o
-	$(NVCC) $(FLAGS) main.o lesson.o -L"$(NCCL_HOME)/lib" -Xlinker -rpath="$(NCCL_HOME)/lib" -lnccl $(LIBS) -lpthread -lm -o $@
+	$(NVCC) $(FLAGS) main.o lesson.o $(MPI_OBJECT) -L"$(NCCL_HOME)/lib" -Xlinker -rpath="$(NCCL_HOME)/lib" -lnccl $(LIBS) -lpthread -lm -o $@
+
+lesson_mpi.o: $(FOLDER)lesson_mpi.c $(FOLDER)lesson_mpi.h
+	$(MPICC) -O2 -g -I$(FOLDER) -c $(FOLDER)lesson_mpi.c -o $@
 
 run: $(NAME)
 	$(LAUNCH) ./$(NAME) $(ARGS)
 
 clean:
-	rm -f $(NAME) main.o lesson.o
+	rm -f $(NAME) main.o lesson.o lesson_mpi.o
 
 help:
 	@echo "$(ABOUT)"
@@ -53,6 +65,7 @@ help:
 	@echo "  CUDA_HOME    $(CUDA_HOME)"
 	@echo "  NCCL_HOME    $(NCCL_HOME)"
 	@echo "  ARCH         $(ARCH)"
+	@echo "  MPI          1: ranks are processes of MPI (MPICC $(MPICC), MPIRUN $(MPIRUN))"
 	@echo "options of the program: ./$(NAME) --help"
 
 .PHONY: all run clean help
