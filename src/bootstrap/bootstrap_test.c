@@ -24,6 +24,11 @@
 #include <time.h>
 #include <unistd.h>
 
+static ncclResult_t make_id(ncclUniqueId *id_out)
+{
+    return tt_bootstrap_make_id(TT_REACH_HOST, id_out);
+}
+
 static void sleep_s(double seconds)
 {
     double end = now_s() + seconds;
@@ -55,7 +60,7 @@ static void gather_rounds(struct tt_bootstrap *b, int rank, int size, int rounds
 
 static void join_and_gather(int rank, int size)
 {
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     struct tt_bootstrap *b = NULL;
     if (!EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b))) {
         return;
@@ -108,7 +113,7 @@ static void join_fails(const ncclUniqueId *id, int rank, int nranks, ncclResult_
 static void claim_same_rank(int rank, int size)
 {
     static const char *const parts[] = {"two ranks of one number", "rank 1 of 3", "process", NULL};
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     (void)size;
     join_fails(&id, rank == 0 ? 0 : 1, 3, ncclInvalidUsage, parts);
     ranks_barrier(); // the root's process must not end before all have heard
@@ -123,7 +128,7 @@ static void same_rank_twice(void)
 static void claim_other_size(int rank, int size)
 {
     static const char *const parts[] = {"different numbers of ranks", "of 2", "of 3", NULL};
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     (void)size;
     join_fails(&id, rank, rank == 0 ? 2 : 3, ncclInvalidUsage, parts);
     ranks_barrier();
@@ -138,7 +143,7 @@ static void different_sizes(void)
 static void claim_outside(int rank, int size)
 {
     static const char *const parts[] = {"outside its communicator", "rank 2 of 2", NULL};
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     (void)size;
     if (rank == 1) {
         tt_bootstrap_denounce(&id, 2, 2, "");
@@ -157,7 +162,7 @@ static void rank_outside(void)
 static void give_up_before(int rank, int size)
 {
     static const char *const parts[] = {"rank 1 failed: it has no device", NULL};
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     if (rank == 1) {
         tt_bootstrap_denounce(&id, rank, size, "it has no device");
     } else {
@@ -177,7 +182,7 @@ static void rank_that_cannot_join(void)
 static void wait_for_missing(int rank, int size)
 {
     static const char *const parts[] = {"1 of 4: 3", "TUTTI_INIT_TIMEOUT", NULL};
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     double start = now_s();
     if (rank < size - 1) {
         join_fails(&id, rank, size, ncclTimeout, parts);
@@ -196,7 +201,7 @@ static void missing_rank(void)
 // Ten seconds late: rank 0 says who is missing, and then all goes on.
 static void come_late(int rank, int size)
 {
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     struct tt_bootstrap *b = NULL;
     char text[1024] = "";
     int ends[2], saved = -1;
@@ -242,7 +247,7 @@ static void late_ranks(void)
 
 static void die_in_gather(int rank, int size)
 {
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     struct tt_bootstrap *b = NULL;
     EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
     gather_rounds(b, rank, size, 2);
@@ -275,7 +280,7 @@ static void dead_rank(void)
 // The process of the root dies: nobody waits for ever.
 static void die_with_root(int rank, int size)
 {
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     struct tt_bootstrap *b = NULL;
     EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
     if (rank == 0) {
@@ -300,7 +305,7 @@ static void dead_root(void)
 
 static void fail_in_gather(int rank, int size)
 {
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     struct tt_bootstrap *b = NULL;
     EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
     ranks_barrier();
@@ -328,7 +333,7 @@ static void failed_rank(void)
 
 static void leave_early(int rank, int size)
 {
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     struct tt_bootstrap *b = NULL;
     EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
     if (rank == 1) {
@@ -350,7 +355,7 @@ static void leaver(void)
 // when its own ranks have left.
 static void watch_leavers(int rank, int size)
 {
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     struct tt_bootstrap *b = NULL;
     EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
     EXPECT_OK(tt_bootstrap_barrier(b));
@@ -378,7 +383,7 @@ static void leavers_are_known(void)
 
 static void differ_in_gather(int rank, int size)
 {
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     struct tt_bootstrap *b = NULL;
     unsigned char data[64] = {0};
     EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
@@ -407,7 +412,7 @@ static void abort_waits(void)
     struct tt_bootstrap *b = NULL;
     _Atomic uint32_t flag = 0;
     pthread_t thread;
-    EXPECT_OK(tt_bootstrap_make_id(TT_REACH_HOST, &id));
+    EXPECT_OK(make_id(&id));
     pthread_create(&thread, NULL, raise_later, (void *)&flag);
     double start = now_s();
     EXPECT_EQ(tt_bootstrap_join(&id, 0, 2, &flag, &b), ncclInternalError);
@@ -420,7 +425,7 @@ static void abort_waits(void)
 
 static void wait_cheaply(int rank, int size)
 {
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     struct tt_bootstrap *b = NULL;
     struct rusage before, after;
     if (rank == size - 1) {
@@ -468,7 +473,7 @@ static void join_under_signals(int rank, int size)
     struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
     sigaction(SIGALRM, &action, NULL);
     setitimer(ITIMER_REAL, &often, NULL);
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     struct tt_bootstrap *b = NULL;
     if (EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b))) {
         gather_rounds(b, rank, size, 200);

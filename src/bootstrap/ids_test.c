@@ -16,9 +16,14 @@
 #include <string.h>
 #include <unistd.h>
 
+static ncclResult_t make_id(ncclUniqueId *id_out)
+{
+    return tt_bootstrap_make_id(TT_REACH_HOST, id_out);
+}
+
 static void use_id_again(int rank, int size)
 {
-    ncclUniqueId id = share_id_by(rank, tt_bootstrap_make_id);
+    ncclUniqueId id = share_id_by(rank, make_id);
     struct tt_bootstrap *b = NULL;
     EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b));
     ranks_barrier();
@@ -57,10 +62,10 @@ static void unused_ids(void)
 {
     ncclUniqueId id, unused;
     struct tt_bootstrap *b = NULL;
-    EXPECT_OK(tt_bootstrap_make_id(TT_REACH_HOST, &id));
+    EXPECT_OK(make_id(&id));
     int descriptors = count_entries("/proc/self/fd"), tasks = count_entries("/proc/self/task");
     for (int i = 0; i < 3000; i++) {
-        EXPECT_OK(tt_bootstrap_make_id(TT_REACH_HOST, &unused));
+        EXPECT_OK(make_id(&unused));
     }
     EXPECT_EQ(count_entries("/proc/self/fd"), descriptors);
     EXPECT_EQ(count_entries("/proc/self/task"), tasks);
@@ -87,7 +92,7 @@ static void meet_at_address(int rank, int size)
     for (int round = 0; round < 10; round++) { // one communicator after the other
         ncclUniqueId id;
         struct tt_bootstrap *b = NULL;
-        EXPECT_OK(tt_bootstrap_make_id(TT_REACH_HOST, &id));
+        EXPECT_OK(make_id(&id));
         if (!EXPECT_OK(tt_bootstrap_join(&id, rank, size, NULL, &b))) {
             EXPECT_STR(tt_last_error(), "");
             return;
@@ -107,7 +112,7 @@ static void refuse_address(int rank, int size)
     ncclUniqueId id;
     (void)rank;
     (void)size;
-    EXPECT(tt_bootstrap_make_id(TT_REACH_HOST, &id) != ncclSuccess);
+    EXPECT(make_id(&id) != ncclSuccess);
     EXPECT_CONTAINS(tt_last_error(), getenv("TUTTI_TEST_EXPECTED"));
 }
 

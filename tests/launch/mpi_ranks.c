@@ -1,6 +1,6 @@
-// A program as users of MPI write it: MPI carries the unique id, ncclCommInitRank does the rest. Then
-// the same by tuttiCommInit, which must leave MPI as it is: MPI goes on while its communicator is
-// there and after it has ended.
+// A program as users of MPI write it: MPI carries the unique id, ncclCommInitRank does the rest.
+// Then the same by tuttiCommInit, which must leave MPI as it is: MPI goes on while its communicator
+// is there and after it has ended.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
 #include <mpi.h>

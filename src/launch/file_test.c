@@ -1,0 +1,161 @@
+// The id by a file: what is believed, and what is not. SPDX-License-Identifier: Apache-2.0
+#include "launch/exchange.h"
+
+#include "base/log.h"
+#include "expect.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/tutti-file-test.XXXXXX";
+static char path[128];
+static const struct tt_place follower = {.source = "test", .rank = 3, .size = 4};
+
+static void begin(struct tt_exchange *exchange, int number)
+{
+    *exchange = (struct tt_exchange){.fd = -1, .listener = -1, .wake = -1};
+    exchange->offer = (struct tt_offer){.magic = TT_OFFER_MAGIC};
+    (void)snprintf(exchange->offer.text, sizeof exchange->offer.text, "offer %d", number);
+}
+
+static bool takes(int number)
+{
+    struct tt_offer offer;
+    char text[32];
+    (void)snprintf(text, sizeof text, "offer %d", number);
+    return EXPECT_OK(tt_file_take(&follower, path, &offer)) && EXPECT_STR(offer.text, text);
+}
+
+static void is_not_believed(void)
+{
+    struct tt_offer offer;
+    EXPECT_EQ(tt_file_take(&follower, path, &offer), ncclSystemError);
+    EXPECT_CONTAINS(tt_thread_error(), "rank 3: rank 0 has not come to ");
+}
+
+static void goes_round(void)
+{
+    struct tt_exchange exchange;
+    struct stat status;
+    begin(&exchange, 1);
+    if (!EXPECT_OK(tt_file_put(&exchange, path))) {
+        return;
+    }
+    EXPECT(stat(path, &status) == 0 && (status.st_mode & 0777) == 0600);
+    takes(1);
+    takes(1);
+    struct tt_exchange other;
+    begin(&other, 2);
+    EXPECT_EQ(tt_file_put(&other, path), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_thread_error(), "is the meeting place of a job that runs");
+    takes(1);
+    tt_file_end(&exchange);
+    tt_file_end(&exchange);
+    EXPECT(access(path, F_OK) != 0);
+}
+
+static void *put_later(void *argument)
+{
+    usleep(100000);
+    EXPECT_OK(tt_file_put(argument, path));
+    return NULL;
+}
+
+static void is_waited_for(void)
+{
+    struct tt_exchange exchange;
+    pthread_t thread;
+    begin(&exchange, 3);
+    if (EXPECT_EQ(pthread_create(&thread, NULL, put_later, &exchange), 0)) {
+        takes(3);
+        pthread_join(thread, NULL);
+        tt_file_end(&exchange);
+    }
+}
+
+// Writes `bytes` of an offer as anybody might, with a lock or without; the descriptor.
+static int leave(mode_t mode, size_t bytes, bool locks, uint64_t magic)
+{
+    struct tt_exchange exchange;
+    begin(&exchange, 4);
+    exchange.offer.magic = magic;
+    (void)unlink(path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    EXPECT(fd >= 0 && fchmod(fd, mode) == 0 && (!locks || flock(fd, LOCK_EX | LOCK_NB) == 0) &&
+           write(fd, &exchange.offer, bytes) == (ssize_t)bytes);
+    return fd;
+}
+
+static void of_others_is_not_believed(void)
+{
+    const size_t whole = sizeof(struct tt_offer);
+    const struct {
+        mode_t mode;
+        size_t bytes;
+        bool locks;
+        uint64_t magic;
+    } wrong[] = {{0600, whole, false, TT_OFFER_MAGIC}, // left over
+                 {0644, whole, true, TT_OFFER_MAGIC},  // others can read it
+                 {0600, whole - 1, true, TT_OFFER_MAGIC},
+                 {0600, 0, true, TT_OFFER_MAGIC},
+                 {0600, whole, true, TT_OFFER_MAGIC + 1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        int fd = leave(wrong[i].mode, wrong[i].bytes, wrong[i].locks, wrong[i].magic);
+        is_not_believed();
+        close(fd);
+    }
+    // The next job takes the place of what is left over, whatever it is.
+    struct tt_exchange exchange;
+    begin(&exchange, 5);
+    EXPECT_OK(tt_file_put(&exchange, path));
+    takes(5);
+    tt_file_end(&exchange);
+    EXPECT_EQ(symlink("/etc/hostname", path), 0);
+    is_not_believed();
+    (void)unlink(path);
+}
+
+static void names(void)
+{
+    char first[PATH_MAX], second[PATH_MAX], start[64];
+    struct stat status;
+    struct tt_place place = {.source = "slurm", .job = "7.0"};
+    struct tt_exchange exchange;
+    begin(&exchange, 6);
+    EXPECT_OK(tt_file_of_job(&place, first, sizeof first));
+    EXPECT_OK(tt_file_of_job(&place, second, sizeof second));
+    EXPECT_STR(first, second);
+    (void)snprintf(place.job, sizeof place.job, "7.1");
+    EXPECT_OK(tt_file_of_job(&place, second, sizeof second));
+    EXPECT(strcmp(first, second) != 0);
+    (void)snprintf(start, sizeof start, "/tmp/tutti-%u/slurm-", (unsigned)geteuid());
+    EXPECT(strncmp(first, start, strlen(start)) == 0);
+    *strrchr(first, '/') = 0;
+    EXPECT(stat(first, &status) == 0 && (status.st_mode & 0777) == 0700);
+    EXPECT_EQ(tt_file_put(&exchange, "/nonexistent/file"), ncclSystemError);
+    EXPECT_CONTAINS(tt_thread_error(), "writing /nonexistent/file");
+    memset(second, 'x', sizeof second - 1);
+    second[sizeof second - 1] = 0;
+    EXPECT_EQ(tt_file_put(&exchange, second), ncclInvalidArgument);
+}
+
+int main(void)
+{
+    setenv("TUTTI_INIT_TIMEOUT", "1", 1);
+    if (mkdtemp(folder) == NULL) {
+        return 1;
+    }
+    (void)snprintf(path, sizeof path, "%s/id", folder);
+    RUN(goes_round);
+    RUN(is_waited_for);
+    RUN(of_others_is_not_believed);
+    RUN(names);
+    (void)rmdir(folder);
+    return expect_result();
+}
