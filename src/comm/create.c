@@ -68,6 +68,10 @@ static void free_parts(struct ncclComm *comm, bool kernels_may_run)
     free(comm->failure_text);
     comm->peers = NULL;
     comm->failure_text = NULL;
+    if (comm->holds_launch) {
+        comm->holds_launch = false;
+        tt_launch_release();
+    }
 }
 
 void tt_comm_name(struct ncclComm *comm)
