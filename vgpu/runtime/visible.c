@@ -48,11 +48,12 @@ static bool uuid_begins(const unsigned char uuid[16], const unsigned char *digit
     return true;
 }
 
-// The one device whose uuid has the digits at `text`, or begins with them; -1: none, or several.
+// The one device whose uuid has the digits at `text`, or begins with them; -1: none, or several, or
+// nothing stands there (one hyphen fits all uuids).
 static int find_uuid(const struct vgpu_machine *machine, const char *text)
 {
     unsigned char digits[UUID_DIGITS];
-    int count = read_digits(text, digits);
+    int count = *text && *text != ',' ? read_digits(text, digits) : -1;
     int found = -1;
     for (int i = 0; count >= 0 && i < machine->device_count; i++) {
         if (uuid_begins(machine->device[i].uuid, digits, count)) {

@@ -204,6 +204,21 @@ static void visible_devices(void)
     }
 }
 
+// With one GPU there is no other that a beginning could fit as well. As one H200 answered.
+static void one_device(void)
+{
+    static const struct {
+        const char *visible;
+        int count;
+    } rows[] = {{"GPU-", 0}, {"MIG-", 0}, {"GPU-,", 0}, {"GPU-,GPU-", 0}, {"GPU--", 1}, {"0", 1}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        two_devices();
+        machine.device_count = 1;
+        vgpu_machine_filter(&machine, rows[i].visible);
+        EXPECT_EQ(machine.device_count, rows[i].count);
+    }
+}
+
 // The same on a machine of 8: more numbers, and beginnings that fit one of eight.
 static void larger_machine(void)
 {
@@ -332,6 +347,7 @@ int main(int count, char **arguments)
     }
     EXPECT(count > 0 && setenv("VISIBLE_TEST_PROGRAM", arguments[0], 1) == 0);
     RUN(visible_devices);
+    RUN(one_device);
     RUN(larger_machine);
     RUN(order);
     RUN(variable);
