@@ -1,9 +1,11 @@
 // PMIx, from mpirun, srun --mpi=pmix or tutti-run: who this process is, and rank 0's id by Put,
-// Commit, Fence, Get. libpmix is loaded when a launcher has set its variables. Fences gather data
-// and span the whole job: others are wrong, or hang, under Slurm 22.05.
+// Commit, Fence, Get; for further communicators without the Fence. libpmix is loaded when a
+// launcher has set its variables. Fences gather data and span the whole job: others are wrong, or
+// hang, under Slurm 22.05.
 // See exchange.h. SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/params.h"
+#include "base/wait.h"
 #include "launch/exchange.h"
 
 #include <dlfcn.h>
@@ -13,6 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum {
+    GET_PATIENCE_S = 5, // of one question
+    GET_PAUSE_US = 5000,
+};
 
 static struct {
     pmix_status_t (*init)(pmix_proc_t *proc, pmix_info_t info[], size_t count);
@@ -33,6 +40,7 @@ static struct {
     bool is_own; // the program had not called PMIx_Init before
     pid_t owner;
     pmix_proc_t self;
+    struct tt_place place; // as first asked for: a client that begins anew is not told all again
     bool is_absent;
 } state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -154,6 +162,19 @@ static bool get_number(bool of_job, const char *key, int *out)
     return is_number && *out >= 0;
 }
 
+static bool ask_server(struct tt_place *place)
+{
+    int size = 0;
+    place->rank = (int)state.self.rank;
+    if (!get_number(true, PMIX_JOB_SIZE, &size) || place->rank >= size ||
+        !get_number(false, PMIX_LOCAL_RANK, &place->local_rank)) {
+        return false;
+    }
+    (void)get_number(true, PMIX_LOCAL_SIZE, &place->local_size);
+    place->size = size;
+    return true;
+}
+
 bool tt_pmix_ask(struct tt_place *place, const char **why_out)
 {
     pthread_once(&once, load);
@@ -167,15 +188,17 @@ bool tt_pmix_ask(struct tt_place *place, const char **why_out)
     if (!held) {
         return false;
     }
-    place->rank = (int)state.self.rank;
-    bool knows = get_number(true, PMIX_JOB_SIZE, &place->size) && place->rank < place->size &&
-                 get_number(false, PMIX_LOCAL_RANK, &place->local_rank);
+    struct tt_place *known = &state.place;
+    bool knows = known->size > 0 || ask_server(known);
     if (!knows) {
         *why_out = "the server does not know the job's size, or this process's local rank";
         release();
         return false;
     }
-    (void)get_number(true, PMIX_LOCAL_SIZE, &place->local_size);
+    place->rank = known->rank;
+    place->size = known->size;
+    place->local_rank = known->local_rank;
+    place->local_size = known->local_size;
     return true;
 }
 
@@ -211,6 +234,26 @@ static ncclResult_t put(const struct tt_place *place, const char *key, struct tt
     return status == PMIX_SUCCESS ? ncclSuccess : fail(place, "PMIx_Put", status);
 }
 
+// Gets rank 0's offer as soon as it is there, without a fence: PMIx may have been ended meanwhile,
+// with the last communicator, and begun anew, on some ranks, which servers do not count in fences.
+static pmix_status_t get_patiently(const pmix_proc_t *root, const char *key, pmix_value_t **value)
+{
+    uint64_t end_ns =
+        tt_now_ns() + (uint64_t)tt_param_int(TT_PARAM_INIT_TIMEOUT) * UINT64_C(1000000000);
+    pmix_info_t info = {.flags = 0};
+    (void)snprintf(info.key, sizeof info.key, "%s", PMIX_TIMEOUT);
+    info.value.type = PMIX_INT;
+    info.value.data.integer = GET_PATIENCE_S;
+    for (;;) {
+        pmix_status_t status = pmix.get(root, key, &info, 1, value);
+        if (status == PMIX_SUCCESS || tt_now_ns() > end_ns) {
+            return status == PMIX_SUCCESS ? status : PMIX_ERR_TIMEOUT;
+        }
+        tt_wait_told();
+        usleep(GET_PAUSE_US);
+    }
+}
+
 ncclResult_t tt_pmix_exchange(const struct tt_place *place, int turn, struct tt_offer *offer)
 {
     char key[64];
@@ -225,11 +268,14 @@ ncclResult_t tt_pmix_exchange(const struct tt_place *place, int turn, struct tt_
     if (status != PMIX_SUCCESS) {
         return fail(place, "PMIx_Commit", status);
     }
-    status = fence();
+    if (place->rank == 0 && turn > 0) {
+        return ncclSuccess;
+    }
+    status = turn == 0 ? fence() : PMIX_SUCCESS;
     if (status != PMIX_SUCCESS) {
         return fail(place, "PMIx_Fence", status);
     }
-    status = pmix.get(&root, key, NULL, 0, &value);
+    status = turn == 0 ? pmix.get(&root, key, NULL, 0, &value) : get_patiently(&root, key, &value);
     if (status != PMIX_SUCCESS) {
         return fail(place, "PMIx_Get of rank 0's unique id", status);
     }
