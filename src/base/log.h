@@ -42,6 +42,7 @@ struct tt_origin {
 
 // tt_log(level, subsystem, format, ...): one line, lower case, what happened and to whom
 // ("rank 3: ..."). Keeps errno. Costs a load and a comparison where the level is not wanted.
+// NOLINTNEXTLINE(readability-identifier-naming): it is called as a function
 #define tt_log(level, subsystem, ...)                                                              \
     (tt_log_level_wanted(level) ? tt_log_at(TT_HERE, level, subsystem, __VA_ARGS__) : (void)0)
 void tt_log_at(const struct tt_origin *origin, enum tt_log_level level,
@@ -73,6 +74,7 @@ const char *tt_call_name(void); // NULL outside
 // tt_fail(result, format, ...): where a failure is first seen. Stores the text for
 // ncclGetLastError, warns once, returns `result`. Callers above only pass the result on. The text
 // names the argument, its value, the rank and what would be right.
+// NOLINTNEXTLINE(readability-identifier-naming): it is called as a function
 #define tt_fail(result, ...) tt_fail_at(TT_HERE, result, __VA_ARGS__)
 ncclResult_t tt_fail_at(const struct tt_origin *origin, ncclResult_t result, const char *format,
                         ...) __attribute__((format(printf, 3, 4)));

@@ -53,9 +53,8 @@ static void complain(const char *what)
 {
     char line[PATH_BYTES + 128];
     int length = snprintf(line, sizeof line,
-                          "tutti: NCCL_DEBUG_FILE: %s %s: %s; messages go to "
-                          "standard error\n",
-                          what, tt_quote(name).text, strerror(errno));
+                          "tutti: NCCL_DEBUG_FILE: %s %s: %m; messages go to standard error\n",
+                          what, tt_quote(name).text);
     tt_output_error(line, (size_t)length);
 }
 

@@ -137,8 +137,10 @@ cudaError_t vgpu_device_ready(const struct vgpu_device *device)
     if (!device) {
         const struct vgpu_machine *machine = vgpu_machine();
         if (machine->error[0]) {
-            return vgpu_fail((cudaError_t)machine->error_code, "no virtual GPUs: %s",
-                             machine->error);
+            return vgpu_fail(machine->error_code == cudaErrorInvalidDevice
+                                 ? cudaErrorInvalidDevice
+                                 : cudaErrorInitializationError,
+                             "no virtual GPUs: %s", machine->error);
         }
         return vgpu_fail(cudaErrorNoDevice, "no device is visible: VGPU_MACHINE is %s%s%s",
                          machine->name, machine->hidden[0] ? "; " : "", machine->hidden);

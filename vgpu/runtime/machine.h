@@ -12,7 +12,7 @@ struct vgpu_machine {
     struct vgpu_device_info device[VGPU_MAX_DEVICES];
     uint64_t linked[VGPU_MAX_DEVICES]; // bit p of linked[d]: NVLink between physical devices d, p
     char error[512];    // why no device can be used: a bad setting; "" if nothing is wrong
-    int error_code;     // the cudaError_t of calls where `error` is not empty
+    int error_code;     // the cudaError_t of calls then: InvalidDevice or InitializationError
     bool is_renumbered; // devices are hidden, or have other numbers than the machine gives them
     char hidden[256];   // which setting hides devices, for a process that sees none
 };
