@@ -17,6 +17,11 @@ struct line {
 // What programs read, for themselves.
 static const struct line programs[] = {
     {"NTHREADS", "1 to 4096", "as many as there are GPUs", "0.1", "number of ranks of a lesson"},
+    {"PATH", "folders between colons", "", "0.1", "where `tutti-run` looks for the program"},
+    {"PMIX_NAMESPACE", "a launcher's", "", "0.1",
+     "lesson 09: there is a PMIx server. All that `tuttiCommInit` reads of launchers: "
+     "[launching.md](launching.md)"},
+    {"PMIX_RANK", "a launcher's", "", "0.1", "the same"},
     {"TMPDIR", "a folder", "`/tmp`", "0.1", "where `tutticc` puts intermediate files"},
     {"NCCL_TESTS_DEVICE", "a number", "`0`", "0.1",
      "`tutti-perf`: the GPU of rank 0; the others have those behind it, as in nccl-tests"},
