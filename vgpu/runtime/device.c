@@ -58,6 +58,20 @@ static void watch_forks(void)
     (void)pthread_atfork(NULL, NULL, fail_in_child);
 }
 
+// Why the process has no device.
+static cudaError_t fail_without_devices(void)
+{
+    const struct vgpu_machine *machine = vgpu_machine();
+    if (machine->error[0] && machine->error_code == cudaErrorInvalidDevice) {
+        return vgpu_fail(cudaErrorInvalidDevice, "%s", machine->error);
+    }
+    if (machine->error[0]) {
+        return vgpu_fail(cudaErrorInitializationError, "no virtual machine: %s", machine->error);
+    }
+    return vgpu_fail(cudaErrorNoDevice, "no device is visible: VGPU_MACHINE is %s%s%s",
+                     machine->name, machine->hidden[0] ? "; " : "", machine->hidden);
+}
+
 static cudaError_t fail_forked(void)
 {
     return vgpu_fail(cudaErrorInitializationError,
@@ -135,15 +149,7 @@ cudaError_t vgpu_device_ready(const struct vgpu_device *device)
         return allowed;
     }
     if (!device) {
-        const struct vgpu_machine *machine = vgpu_machine();
-        if (machine->error[0]) {
-            return vgpu_fail(machine->error_code == cudaErrorInvalidDevice
-                                 ? cudaErrorInvalidDevice
-                                 : cudaErrorInitializationError,
-                             "no virtual GPUs: %s", machine->error);
-        }
-        return vgpu_fail(cudaErrorNoDevice, "no device is visible: VGPU_MACHINE is %s%s%s",
-                         machine->name, machine->hidden[0] ? "; " : "", machine->hidden);
+        return fail_without_devices();
     }
     pthread_once(&fork_once, watch_forks);
     cudaError_t sticky = (cudaError_t)atomic_load(&device->sticky_error);
