@@ -21,32 +21,63 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards the list
 static struct tt_board *boards;
 
 // ---- Places -------------------------------------------------------------------------------------
-//   head | desks [rank] | left [rank] | data [place][rank]
+//   data [place][rank] | notes [rank] | reason | then, from a page's start on, what everybody uses,
+//   a page for 8 ranks: head | desks [rank] | left [rank] | the arena
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static size_t notes_offset(int nranks)
+{
+    return (size_t)TT_BOARD_PLACES * (size_t)nranks * TT_BOARD_PIECE;
+}
+
+static size_t reason_offset(int nranks)
+{
+    return notes_offset(nranks) + (size_t)nranks * sizeof(struct tt_note);
+}
+
+static size_t head_offset(int nranks)
+{
+    return round_up(reason_offset(nranks) + TT_BOARD_REASON, PAGE);
+}
 
 static size_t left_offset(int nranks)
 {
-    return sizeof(struct tt_board_head) + (size_t)nranks * sizeof(struct tt_desk);
+    return head_offset(nranks) + sizeof(struct tt_board_head) +
+           (size_t)nranks * sizeof(struct tt_desk);
 }
 
-static size_t data_offset(int nranks)
+static size_t arena_offset(int nranks)
 {
-    return (left_offset(nranks) + (size_t)nranks + 63) / 64 * 64;
+    return round_up(left_offset(nranks) + (size_t)nranks, 64);
 }
 
 static size_t board_bytes(int nranks)
 {
-    size_t bytes = data_offset(nranks) + (size_t)TT_BOARD_PLACES * (size_t)nranks * TT_BOARD_PIECE;
-    return (bytes + PAGE - 1) / PAGE * PAGE;
+    return round_up(arena_offset(nranks) + tt_executor->arena_bytes(nranks), PAGE);
 }
 
 static struct tt_board_head *head_of(const struct tt_board *board)
 {
-    return (struct tt_board_head *)(void *)board->base;
+    return (struct tt_board_head *)(void *)(board->base + head_offset(board->nranks));
+}
+
+static char *reason_of(const struct tt_board *board)
+{
+    return board->base + reason_offset(board->nranks);
 }
 
 struct tt_desk *tt_board_desk(const struct tt_board *board, int rank)
 {
-    return (struct tt_desk *)(void *)(board->base + sizeof(struct tt_board_head)) + rank;
+    return (struct tt_desk *)(void *)(head_of(board) + 1) + rank;
+}
+
+struct tt_note *tt_board_note(const struct tt_board *board, int rank)
+{
+    return (struct tt_note *)(void *)(board->base + notes_offset(board->nranks)) + rank;
 }
 
 _Atomic unsigned char *tt_board_left(const struct tt_board *board)
@@ -60,8 +91,7 @@ _Atomic uint64_t *tt_board_data(const struct tt_board *board, int rank, uint64_t
         return &tt_board_desk(board, rank)->small[step % TT_BOARD_PLACES];
     }
     size_t index = (size_t)(step % TT_BOARD_PLACES) * (size_t)board->nranks + (size_t)rank;
-    return (_Atomic uint64_t *)(void *)(board->base + data_offset(board->nranks) +
-                                        index * TT_BOARD_PIECE);
+    return (_Atomic uint64_t *)(void *)(board->base + index * TT_BOARD_PIECE);
 }
 
 struct tt_arena *tt_board_arena(const struct tt_board *board)
@@ -108,8 +138,9 @@ static ncclResult_t map_board(struct tt_board *board)
                        board->nranks);
     }
     board->base = base;
-    struct tt_room room = {.descriptor = tt_family_descriptor(board->family),
-                           .offset = offset + bytes,
+    struct tt_room room = {.base = board->base + arena_offset(board->nranks),
+                           .descriptor = tt_family_descriptor(board->family),
+                           .later = offset + bytes,
                            .leave = end_board,
                            .owner = board};
     ncclResult_t result = tt_executor->arena_map(&room, board->nranks, &board->arena);
@@ -190,7 +221,7 @@ void tt_board_fail(struct tt_board *board, ncclResult_t result, int dead, const 
     if (atomic_compare_exchange_strong(&head->failed, &nothing, 1)) {
         head->result = (int32_t)result;
         head->dead = dead;
-        (void)snprintf(head->text, sizeof head->text, "%s", text);
+        (void)snprintf(reason_of(board), TT_BOARD_REASON, "%s", text);
         atomic_store_explicit(&head->failed, 2, memory_order_release);
     }
 }
@@ -205,7 +236,7 @@ ncclResult_t tt_board_failure(const struct tt_board *board, int *dead_out, const
         *dead_out = head->dead;
     }
     if (text_out != NULL) {
-        *text_out = head->text;
+        *text_out = reason_of(board);
     }
     return (ncclResult_t)head->result;
 }

@@ -1,6 +1,6 @@
 // The memory of a communicator in which its ranks exchange what set-up needs, and tell of their
-// ends: one piece of its family's file, mapped once by each process. Behind it lies the executor's
-// arena.
+// ends: one piece of its family's file, mapped once by each process, with the executor's arena at
+// its end.
 //
 // Every rank has a desk that it alone writes. An exchange has a number; its data lie in places used
 // in turn. Two would do, as nobody begins an exchange before all have begun the one before; but
@@ -62,7 +62,7 @@ void tt_board_offer(struct ncclComm *comm, uint64_t tag, const struct tt_offer_o
 ncclResult_t tt_board_await_offer(struct ncclComm *comm, uint64_t tag, int rank,
                                   struct tt_offer_of_slot *offer_out);
 // This rank cannot become a member of the child: why.
-void tt_board_give_up(struct ncclComm *comm, uint64_t tag, ncclResult_t result, const char *text);
+void tt_board_give_up(struct ncclComm *comm, uint64_t tag, const char *text);
 // Whether one of `count` ranks has: tt_fail has been called.
 ncclResult_t tt_board_look_at_members(const struct ncclComm *comm, uint64_t tag, const int *members,
                                       int count);

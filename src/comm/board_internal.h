@@ -15,18 +15,21 @@ struct tt_desk {
     _Alignas(64) _Atomic uint64_t posted;    // number of its last exchange, size (release)
     _Atomic uint64_t small[TT_BOARD_PLACES]; // data of up to TT_BOARD_SMALL bytes
     _Atomic uint64_t survivor;               // tag (release)
-    _Atomic uint64_t gave_up;                // tag (release); why: below
-    _Atomic uint64_t offered;                // tag (release) of:
+    _Atomic uint64_t gave_up, offered;       // tags (release) of what stands in its note
+};
+_Static_assert(sizeof(struct tt_desk) == 64, "one line");
+
+// What a rank says more, seldom.
+struct tt_note {
     _Alignas(64) struct tt_offer_of_slot offer;
-    int32_t result;
-    char text[236];
+    char why[240]; // it gave up
 };
 
 struct tt_board_head {
     _Alignas(64) _Atomic uint32_t failed; // 1 while it is written, then 2 (release, acquire)
     int32_t result, dead;
-    char text[500];
 };
+enum { TT_BOARD_REASON = 512 }; // bytes of the text of a failure
 
 struct tt_board {
     struct tt_board *next; // board.c's mutex
@@ -39,6 +42,7 @@ struct tt_board {
 };
 
 struct tt_desk *tt_board_desk(const struct tt_board *board, int rank);
+struct tt_note *tt_board_note(const struct tt_board *board, int rank);
 // Where a rank's data of exchange `step` lie: words, so that who reads what is being written anew
 // reads something, and sees so afterwards.
 _Atomic uint64_t *tt_board_data(const struct tt_board *board, int rank, uint64_t step,

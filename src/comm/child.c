@@ -136,7 +136,7 @@ ncclResult_t tt_child_make(struct ncclComm *child, const struct tt_making *makin
     making->parent->child = NULL;
     child->making = NULL;
     if (result != ncclSuccess && making->parent->board != NULL) {
-        tt_board_give_up(making->parent, making->tag, result, tt_thread_error());
+        tt_board_give_up(making->parent, making->tag, tt_thread_error());
     }
     result = tt_comm_begun(child, result, start);
     if (result == ncclSuccess) {

@@ -63,8 +63,7 @@ struct ncclComm {
     // all its ranks share.
     struct tt_bootstrap *bootstrap;
     struct tt_board *board;
-    char what[64];                  // what exchanges on the board are for, for messages
-    bool has_reported;              // its own failure on the board: what is there is no news
+    _Atomic bool has_reported;      // its own failure on the board: what is there is no news
     const struct tt_making *making; // NULL: it is made, or no child
     struct ncclComm *child;         // that is being made of it; NULL: none
     struct tt_shrinks *shrinks;     // of ncclCommShrink; NULL until the first

@@ -52,9 +52,8 @@ static void tell_late(const struct ncclComm *comm, const struct awaited *what, i
             used += (size_t)snprintf(list + used, sizeof list - used, ", ...");
         }
     }
-    const char *call = comm->what[0] != 0 ? comm->what : tt_call_name();
     tt_say("rank %d: %s: waiting for %d of %d ranks of %s: %s, for %llu s so far", comm->rank,
-           call != NULL ? call : "?", late, what->count, comm->name, list,
+           tt_meet_what(), late, what->count, comm->name, list,
            (unsigned long long)(waited_ns / 1000000000));
 }
 
@@ -192,20 +191,26 @@ static ncclResult_t read_data(const struct ncclComm *comm, int rank, uint64_t st
     // B2: pairs with B1.
     uint64_t posted = atomic_load_explicit(&desk->posted, memory_order_acquire);
     for (size_t done = 0; done < bytes; done += 8) {
-        uint64_t word = atomic_load_explicit(place + done / 8, memory_order_relaxed);
+        // Acquire: the number is looked at again after them.
+        uint64_t word = atomic_load_explicit(place + done / 8, memory_order_acquire);
         memcpy((char *)data_out + done, &word, bytes - done < 8 ? bytes - done : 8);
     }
-    atomic_thread_fence(memory_order_acquire);
     uint64_t now = atomic_load_explicit(&desk->posted, memory_order_relaxed);
     uint64_t size = posted & ((UINT64_C(1) << SIZE_BITS) - 1);
-    if ((step_of(posted) == step && size != bytes) || step_of(now) >= step + TT_BOARD_PLACES) {
-        return tt_fail(ncclInvalidUsage,
-                       "rank %d: rank %d is at set-up step %llu with %zu bytes, this rank at step "
-                       "%llu with %zu: all ranks must make the same calls in the same order",
-                       comm->rank, rank, (unsigned long long)step_of(now), (size_t)size,
-                       (unsigned long long)step, bytes);
+    bool differs = step_of(posted) == step && size != bytes;
+    if (!differs && step_of(now) < step + TT_BOARD_PLACES) {
+        return ncclSuccess;
     }
-    return ncclSuccess;
+    ncclResult_t result =
+        tt_fail(ncclInvalidUsage,
+                "rank %d: rank %d is at set-up step %llu with %zu bytes, this rank at step %llu "
+                "with %zu: all ranks must make the same calls in the same order",
+                comm->rank, rank, (unsigned long long)step_of(now), (size_t)size,
+                (unsigned long long)step, bytes);
+    if (differs) { // who reads later, when this rank has gone on, does not see it
+        tt_board_fail(comm->board, result, -1, tt_thread_error());
+    }
+    return result;
 }
 
 // One exchange of up to TT_BOARD_PIECE bytes a rank, which lie `pitch` bytes apart.
@@ -245,9 +250,8 @@ void tt_board_refuse(struct ncclComm *comm, const void *data, size_t bytes)
 
 static ncclResult_t why_given_up(const struct ncclComm *comm, int rank)
 {
-    const struct tt_desk *desk = tt_board_desk(comm->board, rank);
     return tt_fail(ncclRemoteError, "rank %d: rank %d of %s failed: %s", comm->rank, rank,
-                   comm->name, desk->text);
+                   comm->name, tt_board_note(comm->board, rank)->why);
 }
 
 ncclResult_t tt_board_look_at_members(const struct ncclComm *comm, uint64_t tag, const int *members,
@@ -262,12 +266,12 @@ ncclResult_t tt_board_look_at_members(const struct ncclComm *comm, uint64_t tag,
     return ncclSuccess;
 }
 
-void tt_board_give_up(struct ncclComm *comm, uint64_t tag, ncclResult_t result, const char *text)
+void tt_board_give_up(struct ncclComm *comm, uint64_t tag, const char *text)
 {
-    struct tt_desk *desk = tt_board_desk(comm->board, comm->rank);
-    desk->result = (int32_t)result;
-    (void)snprintf(desk->text, sizeof desk->text, "%s", text);
-    atomic_store_explicit(&desk->gave_up, tag, memory_order_release);
+    struct tt_note *note = tt_board_note(comm->board, comm->rank);
+    (void)snprintf(note->why, sizeof note->why, "%s", text);
+    atomic_store_explicit(&tt_board_desk(comm->board, comm->rank)->gave_up, tag,
+                          memory_order_release);
 }
 
 static int survives(const struct ncclComm *comm, int rank, const struct awaited *what)
@@ -320,9 +324,9 @@ ncclResult_t tt_board_gather_survivors(struct ncclComm *comm, uint64_t tag, cons
 
 void tt_board_offer(struct ncclComm *comm, uint64_t tag, const struct tt_offer_of_slot *offer)
 {
-    struct tt_desk *desk = tt_board_desk(comm->board, comm->rank);
-    desk->offer = *offer;
-    atomic_store_explicit(&desk->offered, tag, memory_order_release);
+    tt_board_note(comm->board, comm->rank)->offer = *offer;
+    atomic_store_explicit(&tt_board_desk(comm->board, comm->rank)->offered, tag,
+                          memory_order_release);
 }
 
 static int has_offered(const struct ncclComm *comm, int rank, const struct awaited *what)
@@ -347,6 +351,6 @@ ncclResult_t tt_board_await_offer(struct ncclComm *comm, uint64_t tag, int rank,
                            .count = 1,
                            .of_survivors = comm->child->making->of_survivors};
     TRY(await(comm, &what));
-    *offer_out = tt_board_desk(comm->board, rank)->offer;
+    *offer_out = tt_board_note(comm->board, rank)->offer;
     return ncclSuccess;
 }

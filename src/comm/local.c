@@ -13,8 +13,8 @@
 #include "comm/meet.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LOOK_NS = 20000000 };
 
@@ -93,7 +93,7 @@ bool tt_local_fail(struct ncclComm *comm, ncclResult_t result, const char *text)
     bool first = group != NULL && atomic_compare_exchange_strong(&group->failed, &none, 1);
     if (first) {
         group->failure = result;
-        (void)snprintf(group->failure_text, sizeof group->failure_text, "%s", text);
+        group->failure_text = strdup(text);
         atomic_store_explicit(&group->failed, 2, memory_order_release);
     }
     return first;
@@ -120,6 +120,7 @@ void tt_local_leave(struct ncclComm *comm)
     comm->peers = NULL;
     if (last) {
         free(group->peers);
+        free(group->failure_text);
         free(group->world_rank);
         free(group->slots);
         free(group);
@@ -149,7 +150,8 @@ static ncclResult_t check_waiting(struct ncclComm *comm, struct tt_wait *wait,
 {
     const struct tt_local_group *group = comm->local->group;
     if (atomic_load_explicit(&group->failed, memory_order_acquire) == 2) {
-        return tt_fail(group->failure, "rank %d: %s", comm->rank, group->failure_text);
+        return tt_fail(group->failure, "rank %d: %s", comm->rank,
+                       group->failure_text != NULL ? group->failure_text : "no memory for why");
     }
     if (!tt_wait_round(wait)) {
         return tt_fail(ncclInternalError, "rank %d: the communicator was aborted", comm->rank);

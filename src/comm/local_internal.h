@@ -26,7 +26,7 @@ struct tt_local_group {
     // who fails, acquire by who waits.
     _Atomic int failed;
     ncclResult_t failure;
-    char failure_text[512];
+    char *failure_text; // NULL: no memory for it
 };
 
 // One rank's part.

@@ -30,12 +30,23 @@ ncclResult_t tt_meet_barrier(struct ncclComm *comm)
     return tt_meet_allgather(comm, &nothing, 0);
 }
 
+static _Thread_local char described[96]; // what this thread's exchanges on a board are for
+
+const char *tt_meet_what(void)
+{
+    const char *call = tt_call_name();
+    if (call == NULL) {
+        return "?";
+    }
+    return strncmp(described, call, strlen(call)) == 0 ? described : call;
+}
+
 void tt_meet_describe(struct ncclComm *comm, const char *what)
 {
     if (comm->bootstrap != NULL) {
         tt_bootstrap_describe(comm->bootstrap, what);
     } else {
-        (void)snprintf(comm->what, sizeof comm->what, "%s", what);
+        (void)snprintf(described, sizeof described, "%s", what);
     }
 }
 

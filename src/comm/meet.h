@@ -19,6 +19,7 @@ ncclResult_t tt_meet_barrier(struct ncclComm *comm);
 // What the next exchanges are for, for the line that names ranks that are late for one: the public
 // call.
 void tt_meet_describe(struct ncclComm *comm, const char *what);
+const char *tt_meet_what(void); // of this thread's call
 // Whether the communicator has been ended by a rank that failed or died: its error, else
 // ncclSuccess. Never blocks; any thread, also while another one is inside a call.
 ncclResult_t tt_meet_look(struct ncclComm *comm);

@@ -18,6 +18,8 @@ void tt_comm_memory(const struct ncclComm *comm, struct tt_comm_memory *memory_o
     }
     if (comm->board != NULL) {
         memory.mappings += tt_board_bytes(comm->board) / (size_t)comm->nranks;
+    } else if (comm->arena != NULL) {
+        memory.mappings += tt_executor->arena_bytes(comm->nranks);
     }
     memory.mappings += tt_windows_memory(comm);
     for (int p = 0; local != NULL && local->sockets != NULL && p < local->socket_count; p++) {

@@ -6,6 +6,7 @@
 #include "comm/child.h"
 #include "comm/comm.h"
 #include "comm/group.h"
+#include "comm/meet.h"
 
 #include <sodium.h>
 #include <stdlib.h>
@@ -62,6 +63,9 @@ static ncclResult_t make_tag(struct ncclComm *parent, const int *members, int co
 static ncclResult_t end_parents_work(struct ncclComm *parent)
 {
     bool gave_up = false;
+    if (!tt_meet_has_failed(parent)) {
+        tt_meet_report_failure(parent, "it called ncclCommShrink with NCCL_SHRINK_ABORT");
+    }
     (void)tt_comm_fail(parent, ncclInternalError,
                        "the communicator was shrunk with NCCL_SHRINK_ABORT");
     if (!tt_team_drain(parent, &gave_up)) {
@@ -93,7 +97,7 @@ static ncclResult_t shrink(struct ncclComm *parent, struct ncclComm *child,
         return tt_child_make(child, &making);
     }
     if (parent->board != NULL && making.tag != 0) {
-        tt_board_give_up(parent, making.tag, result, tt_thread_error());
+        tt_board_give_up(parent, making.tag, tt_thread_error());
     }
     return tt_comm_begun(child, result, 0);
 }
@@ -125,7 +129,7 @@ static ncclResult_t tell_others(const void *argument, ncclResult_t result)
     if (tt_handle_hold(parent)) {
         if (parent->board != NULL &&
             make_tag(parent, shrinking->members, shrinking->count, &tag) == ncclSuccess) {
-            tt_board_give_up(parent, tag, ncclRemoteError, tt_thread_error());
+            tt_board_give_up(parent, tag, tt_thread_error());
         }
         tt_handle_let_go(parent);
     }

@@ -87,15 +87,29 @@ static ncclResult_t exchange_wishes(struct ncclComm *parent, const struct splitt
     return ncclSuccess;
 }
 
+// This rank has failed, and the others may wait for its wish, or for it in the child.
+static ncclResult_t fail(struct ncclComm *parent, struct ncclComm *child,
+                         const struct splitting *splitting, uint64_t step, ncclResult_t result)
+{
+    if (parent->board != NULL && tt_board_step(parent) == step) {
+        (void)tell_others(splitting, result);
+    } else if (parent->board != NULL) {
+        tt_board_give_up(parent, step + 1, tt_thread_error());
+    }
+    return child == NULL ? result : tt_comm_begun(child, result, 0);
+}
+
 // child: NULL: none for this rank.
 static ncclResult_t split(struct ncclComm *parent, struct ncclComm *child,
                           const struct splitting *splitting)
 {
     size_t n = (size_t)parent->nranks;
     char *memory = calloc(n, sizeof(struct wish) + sizeof(struct place) + sizeof(int));
+    uint64_t step = parent->board != NULL ? tt_board_step(parent) : 0;
     if (memory == NULL) {
-        return tell_others(splitting, tt_fail(ncclSystemError, "rank %d: no memory for %d ranks",
-                                              parent->rank, parent->nranks));
+        return fail(parent, child, splitting, step,
+                    tt_fail(ncclSystemError, "%s: rank %d: no memory for %d ranks", call,
+                            parent->rank, parent->nranks));
     }
     struct wish *wishes = (void *)memory;
     struct place *places = (void *)(wishes + n);
@@ -103,14 +117,14 @@ static ncclResult_t split(struct ncclComm *parent, struct ncclComm *child,
     parent->child = child;
     ncclResult_t result = exchange_wishes(parent, splitting, wishes);
     parent->child = NULL;
-    if (result == ncclSuccess && child != NULL) {
+    if (result != ncclSuccess) {
+        result = fail(parent, child, splitting, step, result);
+    } else if (child != NULL) {
         struct tt_making making = {.parent = parent,
-                                   .tag = parent->board != NULL ? tt_board_step(parent) : 0,
+                                   .tag = step + 1,
                                    .members = members,
                                    .count = find_members(parent, wishes, places, members)};
         result = tt_child_make(child, &making);
-    } else if (result != ncclSuccess && child != NULL) {
-        result = tt_comm_begun(child, result, 0);
     }
     free(memory);
     return result;

@@ -1,6 +1,7 @@
 // The host team of a communicator: all ranks of a machine, with memory that they share. See comm.h
 // and exec/executor.h.
 // SPDX-License-Identifier: Apache-2.0
+#include "base/holdings.h"
 #include "base/log.h"
 #include "base/params.h"
 #include "comm/board.h"
@@ -11,8 +12,10 @@
 #include "window/window.h"
 
 #include <cuda_runtime.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static bool is_one_machine(const struct ncclComm *comm)
 {
@@ -51,18 +54,33 @@ static int device_of(const unsigned char *uuid)
     return -1;
 }
 
+// What the user chose of algorithms: read once, as it is the same for all communicators. NULL:
+// tt_fail has been called.
+static const struct tt_choice *chosen(void)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards the rest
+    static struct tt_choice choice;
+    static bool is_read;
+    pthread_mutex_lock(&mutex);
+    is_read = is_read || tt_choice_parse(tt_param_text(TT_PARAM_ALGO), &choice) == ncclSuccess;
+    pthread_mutex_unlock(&mutex);
+    return is_read ? &choice : NULL;
+}
+
 // Reads what the user chose. A rank alone needs no algorithm.
-static ncclResult_t read_choice(struct ncclComm *comm, struct tt_choice *choice_out)
+static ncclResult_t read_choice(struct ncclComm *comm, const struct tt_choice **choice_out)
 {
     uint32_t without_protocol = 0;
-    TRY(tt_choice_parse(tt_param_text(TT_PARAM_ALGO), choice_out));
+    const struct tt_choice *choice = *choice_out = chosen();
+    if (choice == NULL) {
+        return ncclInvalidUsage;
+    }
     TRY(tt_protocols_parse(tt_param_text(TT_PARAM_PROTO), &without_protocol));
     if (comm->nranks > 1) {
         bool has_multicast = tt_multicast_possible(comm);
         comm->ruled_out[0] =
-            without_protocol | tt_choice_rules_out(choice_out, comm->nranks, has_multicast);
-        comm->ruled_out[1] =
-            without_protocol | tt_choice_rules_out(choice_out, comm->nranks, false);
+            without_protocol | tt_choice_rules_out(choice, comm->nranks, has_multicast);
+        comm->ruled_out[1] = without_protocol | tt_choice_rules_out(choice, comm->nranks, false);
     }
     return ncclSuccess;
 }
@@ -88,10 +106,10 @@ static ncclResult_t make_scratch(struct ncclComm *comm, const struct tt_choice *
 
 static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
 {
-    struct tt_choice choice;
+    const struct tt_choice *choice = NULL;
     const struct tt_window *scratch = NULL;
     TRY(read_choice(comm, &choice));
-    TRY(make_scratch(comm, &choice, &scratch));
+    TRY(make_scratch(comm, choice, &scratch));
     int *process = malloc(2 * (size_t)comm->nranks * sizeof *process);
     if (process == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
@@ -118,7 +136,7 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
                            .arena = arena,
                            .fail = fail,
                            .owner = comm,
-                           .choice = &choice,
+                           .choice = choice,
                            .limit_ns = (uint64_t)tt_param_int(TT_PARAM_TIMEOUT) * 1000000000};
     if (scratch != NULL) {
         team.switch_scratch = (struct tt_symmetric){scratch->flat_base, scratch->stride};
@@ -129,14 +147,38 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
     return result;
 }
 
+static void unmap_room(void *base)
+{
+    munmap(base, tt_executor->arena_bytes(1));
+    tt_holdings_remove(TT_HOLD_MAPPINGS, tt_executor->arena_bytes(1));
+}
+
+// Of a rank alone.
+static ncclResult_t make_arena(struct tt_arena **arena_out)
+{
+    size_t bytes = tt_executor->arena_bytes(1);
+    struct tt_room room = {.descriptor = -1, .leave = unmap_room};
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) {
+        return tt_fail(ncclSystemError, "%zu bytes for a rank alone cannot be mapped: %m", bytes);
+    }
+    tt_holdings_add(TT_HOLD_MAPPINGS, bytes);
+    room.base = room.owner = base;
+    ncclResult_t result = tt_executor->arena_map(&room, 1, arena_out);
+    if (result != ncclSuccess) {
+        unmap_room(base);
+    }
+    return result;
+}
+
 ncclResult_t tt_team_join(struct ncclComm *comm)
 {
-    const struct tt_room alone = {.descriptor = -1};
     if (!tt_team_is_possible(comm)) {
         return ncclSuccess;
     }
     if (comm->board == NULL) {
-        TRY(tt_executor->arena_map(&alone, comm->nranks, &comm->arena));
+        TRY(make_arena(&comm->arena));
     } else {
         comm->arena = tt_board_arena(comm->board);
     }

@@ -21,12 +21,13 @@ struct tt_arena;
 struct tt_host;
 struct tt_choice; // plan/select.h
 
-// Where the memory of a team lies: TT_ROOM_BYTES of zeros in a file that all processes of the team
-// have, of which only what is used takes memory.
-static const uint64_t TT_ROOM_BYTES = UINT64_C(1) << 42;
+// Where the memory of a team lies: zeros in a file that all processes of the team have, of which
+// only what is used takes memory.
+static const uint64_t TT_ROOM_BYTES = UINT64_C(1) << 42; // that a team may use
 struct tt_room {
-    int descriptor;  // stays the caller's; -1: of a rank alone, there is no file
-    uint64_t offset; // a multiple of a page
+    char *base;     // tt_executor->arena_bytes bytes that are mapped; 64-byte aligned
+    int descriptor; // for more of it; stays the caller's; -1: of a rank alone, there is no file
+    uint64_t later; // where that more begins in it: a multiple of a page
     // What has to outlive the arena, and is told once that it is gone; NULL: nothing.
     void (*leave)(void *owner);
     void *owner;
@@ -52,7 +53,7 @@ struct tt_team {
     // has ended.
     void (*fail)(void *owner, ncclResult_t result, const char *text);
     void *owner;
-    const struct tt_choice *choice; // of algorithms; copied; NULL: all
+    const struct tt_choice *choice; // of algorithms; stays for ever; NULL: all
     // TT_SWITCH_SCRATCH bytes of each rank, and their multicast address. NULL: there are none.
     struct tt_symmetric switch_scratch;
     char *switch_scratch_multicast;
@@ -127,11 +128,13 @@ struct tt_executor {
 
     // ---- The host team.
     int most_ranks; // of a team
-    // Maps the memory that `nranks` ranks of a machine share: once for each process; one reference.
-    // Where it fails, nobody is told that it is gone.
+    // How much of the memory that `nranks` ranks of a machine share is mapped from the start.
+    size_t (*arena_bytes)(int nranks);
+    // Takes it into use: once for each process; one reference. Where it fails, nobody is told that
+    // it is gone.
     ncclResult_t (*arena_map)(const struct tt_room *room, int nranks, struct tt_arena **arena_out);
     void (*arena_release)(struct tt_arena *arena);
-    // Adds each rank's share of what is mapped of it now. Any thread.
+    // Adds each rank's share of what was mapped of it later. Any thread.
     void (*arena_memory)(const struct tt_arena *arena, struct tt_memory *memory);
     // A rank's part. Local; operations may follow once all have joined.
     ncclResult_t (*join)(const struct tt_team *team, struct tt_host **host_out);

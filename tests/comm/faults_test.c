@@ -1,6 +1,6 @@
-// Every allocation of one rank's init fails once: all ranks return, the failing one with the cause,
-// the others with its name, and nothing is left behind. The test's own malloc and its relatives
-// count down in the chosen thread.
+// Every allocation of one rank's init, and of its part in a split, fails once: all ranks return,
+// the failing one with the cause, the others with its name, and nothing is left behind. The test's
+// own malloc and its relatives count down in the chosen thread.
 // SPDX-License-Identifier: Apache-2.0
 #include <nccl.h>
 
@@ -57,6 +57,7 @@ __attribute__((visibility("default"))) void *realloc(void *old, size_t bytes)
 
 struct rank {
     ncclUniqueId id;
+    ncclComm_t parent; // to be split; NULL: a communicator is made
     int number, fail_at;
     bool fired;
     ncclResult_t result;
@@ -70,7 +71,8 @@ static void *init(void *argument)
     ncclComm_t comm = NULL;
     fired = false;
     countdown = r->fail_at;
-    r->result = ncclCommInitRank(&comm, RANKS, r->id, r->number);
+    r->result = r->parent == NULL ? ncclCommInitRank(&comm, RANKS, r->id, r->number)
+                                  : ncclCommSplit(r->parent, 0, r->number, &comm, NULL);
     countdown = 0;
     r->fired = fired;
     strncpy(r->text, ncclGetLastError(NULL), sizeof r->text - 1);
@@ -93,16 +95,19 @@ static int count_descriptors(void)
     return count;
 }
 
-// True where an allocation failed.
-static bool fail_nth(int n)
+// True where an allocation failed. parents: [RANKS], to be split; NULL: communicators are made.
+static bool fail_nth(int n, const ncclComm_t *parents)
 {
     struct rank rank[RANKS];
     struct timespec before, after;
     memset(rank, 0, sizeof rank);
     clock_gettime(CLOCK_MONOTONIC, &before);
-    EXPECT_OK(ncclGetUniqueId(&rank[0].id));
+    if (parents == NULL) {
+        EXPECT_OK(ncclGetUniqueId(&rank[0].id));
+    }
     for (int r = 0; r < RANKS; r++) {
         rank[r].id = rank[0].id;
+        rank[r].parent = parents == NULL ? NULL : parents[r];
         rank[r].number = r;
         rank[r].fail_at = r == BAD ? n : 0;
         pthread_create(&rank[r].thread, NULL, init, &rank[r]);
@@ -130,10 +135,19 @@ static void faults(void)
     EXPECT_OK(ncclCommDestroy(comm[1]));
     poll(NULL, 0, 200);
     int descriptors = count_descriptors(), n = 1;
-    while (n < MOST && fail_nth(n) && expect_failures() == 0) {
+    while (n < MOST && fail_nth(n, NULL) && expect_failures() == 0) {
         n++;
     }
     EXPECT(n > 3 && n < MOST);
+    ncclComm_t parent[RANKS];
+    EXPECT_OK(ncclCommInitAll(parent, RANKS, NULL));
+    for (n = 1; n < MOST && fail_nth(n, parent) && expect_failures() == 0;) {
+        n++;
+    }
+    EXPECT(n > 3 && n < MOST);
+    for (int r = 0; r < RANKS; r++) {
+        EXPECT_OK(ncclCommDestroy(parent[r]));
+    }
     // Failed rendezvous answer latecomers for ten seconds, then they are gone.
     for (int i = 0; i < 150 && count_descriptors() > descriptors; i++) {
         poll(NULL, 0, 100);

@@ -106,6 +106,32 @@ static void generations(void)
     run_ranks(3, generations_of, 60);
 }
 
+// C54: groups {0, 3} and {1, 2} made at the same time; what one does is none of the other's
+// business.
+static void side_by_side_of(int rank, int size)
+{
+    struct member m;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    for (int i = 0; i < 100; i++) {
+        ncclComm_t child = NULL;
+        bool outer = rank == 0 || rank == 3;
+        EXPECT_OK(ncclCommSplit(m.comm, outer, rank, &child, NULL));
+        for (int k = 0; k < (outer ? 3 : 1); k++) {
+            sum_is(&m, child, (float)rank, 3);
+        }
+        EXPECT_OK(ncclCommDestroy(child));
+    }
+    member_leave(&m);
+}
+
+static void side_by_side(void)
+{
+    run_thread_ranks(4, side_by_side_of, 60);
+    run_ranks(4, side_by_side_of, 60);
+}
+
 // ---- What they do -------------------------------------------------------------------------------
 
 // Windows, large messages, and a split while others run: all as in any communicator.
@@ -317,6 +343,9 @@ static void late_rank(int rank, int size)
         EXPECT_OK(ncclCommGetAsyncError(m.comm, &state));
         EXPECT_EQ(state, ncclInProgress);
         FAILS(ncclCommCount(child, &(int){0}), ncclInvalidArgument, "still being made");
+    }
+    ranks_barrier();
+    if (rank > 0) {
         double start = now_s();
         EXPECT_OK(ncclCommAbort(rank == 1 ? child : m.comm));
         EXPECT(now_s() - start < 1);
@@ -444,6 +473,7 @@ int main(void)
 {
     RUN(colours);
     RUN(generations);
+    RUN(side_by_side);
     RUN(work);
     RUN(groups);
     RUN(one_thread);

@@ -30,9 +30,9 @@ struct tt_arena_later {
     int scratch_class;
 };
 
-// Byte offsets in the file.
+// Byte offsets from the base.
 struct layout {
-    size_t own, entries, segments, peers, signals, pairs, uneven, pair_data, scratch;
+    size_t own, entries, segments, peers, signals, pairs, uneven, end;
 };
 
 static size_t round_up(size_t bytes, size_t unit)
@@ -73,17 +73,28 @@ static struct layout layout_of(int nranks)
     at.signals = round_up(at.peers + n * ((n + 63) / 64) * sizeof(uint64_t), LINE);
     at.pairs = at.signals + n * n * SIGNAL_BYTES;
     at.uneven = at.pairs + n * n * TT_ARENA_PAIR_BYTES;
-    at.pair_data = round_up(at.uneven + n * 4 * n * sizeof(uint64_t), PAGE);
-    at.scratch = at.pair_data + n * n * pair_data_bytes(nranks);
+    at.end = at.uneven + n * 4 * n * sizeof(uint64_t);
     return at;
+}
+
+// Of scratch memory, behind the data of pairs, in what is mapped later.
+static size_t scratch_start(int nranks)
+{
+    return (size_t)nranks * (size_t)nranks * pair_data_bytes(nranks);
 }
 
 // ---- Mapping ------------------------------------------------------------------------------------
 
+size_t tt_arena_bytes(int nranks)
+{
+    return layout_of(nranks).end;
+}
+
+// Maps some of what comes later.
 static void *map(const struct tt_room *room, size_t bytes, size_t offset)
 {
     int flags = MAP_NORESERVE | (room->descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
-    off_t at = room->descriptor < 0 ? 0 : (off_t)(room->offset + offset);
+    off_t at = room->descriptor < 0 ? 0 : (off_t)(room->later + offset);
     return mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, room->descriptor, at);
 }
 
@@ -103,20 +114,13 @@ ncclResult_t tt_arena_map(const struct tt_room *room, int nranks, struct tt_aren
         free(later);
         return tt_fail(ncclSystemError, "no memory for the host team");
     }
-    char *base = map(room, at.pair_data, 0);
-    if (base == MAP_FAILED) {
-        free(arena);
-        free(later);
-        return tt_fail(ncclSystemError, "%zu bytes that %d ranks share cannot be mapped: %m",
-                       at.pair_data, nranks);
-    }
-    tt_holdings_add(TT_HOLD_MAPPINGS, at.pair_data);
+    char *base = room->base;
     pthread_mutex_init(&later->mutex, NULL);
     *arena = (struct tt_arena){.references = 1,
                                .room = *room,
                                .nranks = nranks,
                                .base = base,
-                               .bytes = at.pair_data,
+                               .bytes = at.end,
                                .own = base + at.own,
                                .entries = base + at.entries,
                                .segments = base + at.segments,
@@ -147,7 +151,6 @@ void tt_arena_release(struct tt_arena *arena)
     if (later->scratch != NULL) {
         unmap(later->scratch, n * scratch_stride(later->scratch_class), TT_HOLD_SCRATCH);
     }
-    unmap(arena->base, arena->bytes, TT_HOLD_MAPPINGS);
     pthread_mutex_destroy(&later->mutex);
     if (arena->room.leave != NULL) {
         arena->room.leave(arena->room.owner);
@@ -196,8 +199,7 @@ void *tt_arena_pair_data(struct tt_arena *arena, int from, int to, size_t *bytes
     size_t n = (size_t)arena->nranks, each = pair_data_bytes(arena->nranks);
     pthread_mutex_lock(&later->mutex);
     if (later->pair_data == NULL) {
-        later->pair_data =
-            map_later(arena, n * n * each, layout_of(arena->nranks).pair_data, TT_HOLD_STAGING);
+        later->pair_data = map_later(arena, n * n * each, 0, TT_HOLD_STAGING);
     }
     char *base = later->pair_data;
     pthread_mutex_unlock(&later->mutex);
@@ -227,7 +229,7 @@ static int class_of(size_t bytes, int nranks)
 static void grow_scratch(struct tt_arena *arena, int class)
 {
     struct tt_arena_later *later = arena->later;
-    size_t n = (size_t)arena->nranks, start = layout_of(arena->nranks).scratch;
+    size_t n = (size_t)arena->nranks, start = scratch_start(arena->nranks);
     char *larger = map_later(arena, n * scratch_stride(class),
                              start + scratch_offset(arena->nranks, class), TT_HOLD_SCRATCH);
     if (larger == NULL) {
@@ -238,7 +240,7 @@ static void grow_scratch(struct tt_arena *arena, int class)
         unmap(later->scratch, bytes, TT_HOLD_SCRATCH);
         size_t offset = start + scratch_offset(arena->nranks, later->scratch_class);
         (void)fallocate(arena->room.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                        (off_t)(arena->room.offset + offset), (off_t)bytes);
+                        (off_t)(arena->room.later + offset), (off_t)bytes);
     }
     later->scratch = larger;
     later->scratch_class = class;
@@ -249,7 +251,6 @@ void tt_arena_memory(const struct tt_arena *arena, struct tt_memory *memory)
     struct tt_arena_later *later = arena->later;
     size_t n = (size_t)arena->nranks;
     pthread_mutex_lock(&later->mutex);
-    memory->mappings += arena->bytes / n;
     memory->staging += later->pair_data == NULL ? 0 : n * pair_data_bytes(arena->nranks);
     memory->scratch += later->scratch == NULL ? 0 : scratch_stride(later->scratch_class);
     pthread_mutex_unlock(&later->mutex);

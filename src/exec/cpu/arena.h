@@ -1,5 +1,5 @@
-// The memory that all ranks of a machine share in one communicator: its room in a file, mapped once
-// by each process. It does not depend on windows or on access between devices.
+// The memory that all ranks of a machine share in one communicator: its room in a file, which each
+// process has mapped once. It does not depend on windows or on access between devices.
 //
 // Everything in it has one writer and only grows (sequence numbers, counters); nothing is ever
 // reset. It begins as zeros and is sparse: what is not used costs nothing. What everybody uses lies
@@ -78,13 +78,14 @@ struct tt_arena {
     _Atomic int references;
     struct tt_room room;
     int nranks;
-    char *base; // of the part that is always mapped
+    char *base; // the room's: of the part that is always mapped
     size_t bytes;
     char *own, *entries, *segments, *peers, *signals, *pairs, *uneven; // in it
     struct tt_arena_later *later;                                      // what is mapped when needed
 };
 
-// Maps it; one reference. See tt_executor->arena_map.
+// Takes it into use; one reference. See tt_executor->arena_map.
+size_t tt_arena_bytes(int nranks);
 ncclResult_t tt_arena_map(const struct tt_room *room, int nranks, struct tt_arena **arena_out);
 void tt_arena_hold(struct tt_arena *arena);
 void tt_arena_release(struct tt_arena *arena); // NULL: nothing
@@ -159,7 +160,7 @@ void *tt_arena_pair_data(struct tt_arena *arena, int from, int to, size_t *bytes
 // there before may be gone. NULL: tt_fail has been called.
 char *tt_arena_scratch(struct tt_arena *arena, size_t bytes, size_t *stride_out);
 
-// Adds each rank's share of what is mapped now.
+// Adds each rank's share of what was mapped later.
 void tt_arena_memory(const struct tt_arena *arena, struct tt_memory *memory);
 
 #endif

@@ -181,7 +181,7 @@ static ncclResult_t choose_plan(struct tt_host *host, const struct tt_problem *p
                                 struct tt_means means, const struct tt_plan **plan_out)
 {
     const struct tt_algorithm *algorithm = NULL;
-    TRY(tt_select(&host->choice, problem, means, &algorithm));
+    TRY(tt_select(host->choice, problem, means, &algorithm));
     tt_choose_end(host);
     host->plan = tt_plan_cache_get(host->plans, algorithm, problem, host->rank);
     *plan_out = host->plan;

@@ -274,6 +274,10 @@ static bool is_short(const struct tt_host *host, size_t bytes)
 ncclResult_t tt_collective_launch(struct tt_host *host, const struct tt_op *op,
                                   const struct tt_call_context *context, cudaStream_t stream)
 {
+    if (host->run == NULL && (host->run = tt_run_new(host->nranks)) == NULL) {
+        return tt_fail(ncclSystemError, "rank %d: no memory to run a collective of %d ranks",
+                       host->rank, host->nranks);
+    }
     size_t send = tt_op_send_bytes(op, host->rank, host->nranks);
     size_t recv = tt_op_recv_bytes(op, host->rank, host->nranks);
     size_t most = send > recv ? send : recv;

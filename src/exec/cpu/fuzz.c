@@ -16,6 +16,7 @@
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <vgpu/share.h>
 
 enum { RANKS = 3, ACTION_BYTES = 5, MEMORY_BYTES = 1 << 16 };
@@ -23,10 +24,6 @@ enum { RANKS = 3, ACTION_BYTES = 5, MEMORY_BYTES = 1 << 16 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 // No plan runs here.
-struct tt_run *tt_run_new(int nranks)
-{
-    return calloc(1, (size_t)nranks * sizeof(struct tt_run));
-}
 void tt_run_free(struct tt_run *run)
 {
     free(run);
@@ -45,7 +42,9 @@ struct team {
 static void make(struct team *t)
 {
     static const int process[RANKS] = {0, 1, 1};
-    const struct tt_room room = {.descriptor = -1};
+    const struct tt_room room = {.base = mmap(NULL, tt_arena_bytes(RANKS), PROT_READ | PROT_WRITE,
+                                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                                 .descriptor = -1};
     void *memory = NULL;
     uint64_t offset = 0;
     if (tt_arena_map(&room, RANKS, &t->arena) != ncclSuccess ||

@@ -111,6 +111,14 @@ static ncclResult_t open_record(struct tt_host *host)
     return tt_record_open(&owner, &host->record);
 }
 
+static pthread_once_t every_once = PTHREAD_ONCE_INIT;
+static struct tt_choice every; // algorithm may be chosen
+
+static void choose_every(void)
+{
+    (void)tt_choice_parse("", &every);
+}
+
 ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
 {
     struct tt_host *host = aligned_alloc(_Alignof(struct tt_host), sizeof *host);
@@ -118,14 +126,11 @@ ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
     if (host != NULL) {
         memset(host, 0, sizeof *host);
         host->buffers = tt_buffers_new(team->nranks);
-        host->run = tt_run_new(team->nranks);
         host->plans = hold_plans(team->rank);
     }
-    if (host == NULL || process == NULL || host->buffers == NULL || host->run == NULL ||
-        host->plans == NULL) {
+    if (host == NULL || process == NULL || host->buffers == NULL || host->plans == NULL) {
         if (host != NULL) {
             tt_buffers_free(host->buffers);
-            tt_run_free(host->run);
             release_plans(team->rank, host->plans);
         }
         free(host);
@@ -146,11 +151,8 @@ ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
     host->arena = team->arena;
     host->limit_ns = team->limit_ns;
     host->checks = tt_param_int(TT_PARAM_CHECK_CALLS) != 0;
-    if (team->choice != NULL) {
-        host->choice = *team->choice;
-    } else {
-        (void)tt_choice_parse("", &host->choice);
-    }
+    (void)pthread_once(&every_once, choose_every);
+    host->choice = team->choice != NULL ? team->choice : &every;
     host->references = 1;
     tt_arena_hold(host->arena);
     struct tt_own *own = tt_arena_own(host->arena, host->rank);

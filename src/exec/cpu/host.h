@@ -34,13 +34,13 @@ struct tt_host {
     struct tt_team team; // as it was joined
     int rank, nranks;
     struct tt_arena *arena;
-    struct tt_choice choice; // of algorithms
-    uint64_t limit_ns;       // after which a wait is an error; 0: never
-    int lanes;               // that a rank can use; equal on all ranks; 0: not known yet
-    bool is_one_process;     // all ranks are; known with `lanes`
-    bool checks;             // calls are compared (TUTTI_CHECK_CALLS); equal on all ranks
-    struct tt_host *next;    // circle.c's
-    _Atomic uint64_t queued; // the turn that `behind` in the arena is of
+    const struct tt_choice *choice; // of algorithms
+    uint64_t limit_ns;              // after which a wait is an error; 0: never
+    int lanes;                      // that a rank can use; equal on all ranks; 0: not known yet
+    bool is_one_process;            // all ranks are; known with `lanes`
+    bool checks;                    // calls are compared (TUTTI_CHECK_CALLS); equal on all ranks
+    struct tt_host *next;           // circle.c's
+    _Atomic uint64_t queued;        // the turn that `behind` in the arena is of
     _Atomic int references;
     // The communicator has ended: nothing begins any more. Set before `inside` is looked at.
     _Atomic bool closed;
@@ -71,7 +71,7 @@ struct tt_host {
     int late;                    // the rank that this one waited for last to enter it; -1: for none
     struct tt_watch watch;
     struct tt_buffers *buffers;
-    struct tt_run *run;
+    struct tt_run *run;         // NULL until there is a collective
     const struct tt_plan *plan; // of the last operation, from `plans`
     struct tt_plan_cache *plans;
     struct tt_uneven_tables *uneven; // NULL until there is an uneven operation

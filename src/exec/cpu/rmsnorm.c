@@ -285,6 +285,7 @@ static const struct tt_executor cpu_executor = {
     .name = "cpu",
     .no_device_hint = "see VGPU_MACHINE and CUDA_VISIBLE_DEVICES",
     .most_ranks = TT_ARENA_MOST_RANKS,
+    .arena_bytes = tt_arena_bytes,
     .arena_map = tt_arena_map,
     .arena_release = tt_arena_release,
     .arena_memory = tt_arena_memory,

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { MAX_RANKS = 8 };
 
@@ -36,7 +37,10 @@ static void make_group(struct group *group, int ranks, size_t bytes)
     group->memory = aligned_alloc(4096, all);
     memset(group->memory, 0, all);
     int devices = 0;
-    const struct tt_room room = {.descriptor = -1};
+    const struct tt_room room = {.base = mmap(NULL, tt_executor->arena_bytes(ranks),
+                                              PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                                              -1, 0),
+                                 .descriptor = -1};
     struct tt_arena *arena = NULL;
     EXPECT_CUDA(cudaGetDeviceCount(&devices));
     EXPECT_OK(tt_executor->arena_map(&room, ranks, &arena));

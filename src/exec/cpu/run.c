@@ -16,19 +16,14 @@ enum { CHUNK_BYTES = 64 << 10 };
 
 struct tt_run *tt_run_new(int nranks)
 {
-    struct tt_run *run = calloc(1, sizeof *run);
-    if (run == NULL) {
-        return NULL;
-    }
-    size_t n = (size_t)nranks;
-    run->nranks = nranks;
-    run->send = calloc(n, sizeof *run->send);
-    run->recv = calloc(n, sizeof *run->recv);
-    run->scale = calloc(n, sizeof *run->scale);
-    run->needs = calloc(n, sizeof *run->needs);
-    if (run->send == NULL || run->recv == NULL || run->scale == NULL || run->needs == NULL) {
-        tt_run_free(run);
-        return NULL;
+    size_t n = (size_t)nranks, each = 2 * sizeof(char *) + sizeof(union tt_scalar) + 1;
+    struct tt_run *run = calloc(1, sizeof *run + n * each);
+    if (run != NULL) {
+        run->nranks = nranks;
+        run->send = (char **)(void *)(run + 1);
+        run->recv = run->send + n;
+        run->scale = (union tt_scalar *)(void *)(run->recv + n);
+        run->needs = (unsigned char *)(run->scale + n);
     }
     return run;
 }
@@ -50,10 +45,6 @@ void tt_run_free(struct tt_run *run)
         free_lane(&run->lane[i]);
     }
     free(run->lane);
-    free(run->send);
-    free(run->recv);
-    free(run->scale);
-    free(run->needs);
     free(run);
 }
 

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { RANKS = 3, COUNT = 50000 };
 
@@ -22,7 +23,9 @@ struct world {
 static void make_world(struct world *w)
 {
     static const int process[RANKS];
-    const struct tt_room room = {.descriptor = -1};
+    const struct tt_room room = {.base = mmap(NULL, tt_arena_bytes(RANKS), PROT_READ | PROT_WRITE,
+                                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                                 .descriptor = -1};
     struct tt_arena *arena = NULL;
     memset(w, 0, sizeof *w);
     EXPECT_OK(tt_arena_map(&room, RANKS, &arena));
@@ -36,6 +39,7 @@ static void make_world(struct world *w)
         static struct tt_record_line line;
         EXPECT_OK(tt_host_join(&team, &w->host[rank]));
         w->host[rank]->line = &line;
+        w->host[rank]->run = tt_run_new(RANKS);
         w->send[rank] = calloc(COUNT, sizeof(float));
         w->recv[rank] = calloc(COUNT, sizeof(float));
         for (int i = 0; i < COUNT; i++) {

@@ -25,12 +25,27 @@ struct team {
 
 static struct team *failing;
 
-// Room for one arena that several mappings share; to be closed.
-static inline struct tt_room make_room(void)
+// A file with room for one arena; to be closed.
+static inline int make_file(void)
 {
     int descriptor = memfd_create("test", MFD_CLOEXEC);
     EXPECT(descriptor >= 0 && ftruncate(descriptor, (off_t)TT_ROOM_BYTES) == 0);
-    return (struct tt_room){.descriptor = descriptor};
+    return descriptor;
+}
+
+// A mapping of it of its own; descriptor -1: of no file.
+static inline struct tt_arena *map_arena(int descriptor, int ranks)
+{
+    struct tt_arena *arena = NULL;
+    size_t bytes = (tt_arena_bytes(ranks) + 4095) / 4096 * 4096;
+    int flags = descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+    struct tt_room room = {
+        .base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, descriptor, 0), // stays
+        .descriptor = descriptor,
+        .later = bytes};
+    EXPECT(room.base != MAP_FAILED);
+    EXPECT_OK(tt_arena_map(&room, ranks, &arena));
+    return arena;
 }
 
 static inline void tell(void *owner, ncclResult_t result, const char *text)
@@ -46,7 +61,7 @@ static inline void make_team(struct team *team, int ranks, bool apart, uint64_t 
 {
     static int numbers[MOST] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
     static const int one[MOST];
-    struct tt_room room = make_room();
+    int descriptor = make_file();
     struct tt_arena *arena = NULL;
     memset(team, 0, sizeof *team);
     failing = team;
@@ -54,7 +69,7 @@ static inline void make_team(struct team *team, int ranks, bool apart, uint64_t 
     for (int rank = 0; rank < ranks; rank++) {
         if (rank == 0 || apart) {
             tt_arena_release(arena);
-            EXPECT_OK(tt_arena_map(&room, ranks, &arena));
+            arena = map_arena(descriptor, ranks);
         }
         struct tt_team mine = {.rank = rank,
                                .nranks = ranks,
@@ -71,7 +86,7 @@ static inline void make_team(struct team *team, int ranks, bool apart, uint64_t 
         EXPECT_OK(tt_host_join(&mine, &team->host[rank]));
     }
     tt_arena_release(arena);
-    team->file = room.descriptor;
+    team->file = descriptor;
 }
 
 static inline void free_team(struct team *team)

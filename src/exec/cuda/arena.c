@@ -1,12 +1,10 @@
 // The shared memory of a host team on real GPUs. See arena.h. SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/arena.h"
 
-#include "base/holdings.h"
 #include "base/log.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 enum { PAGE = 4096 };
 
@@ -41,37 +39,33 @@ static ncclResult_t pin_words(struct tt_arena *arena)
     return ncclSuccess;
 }
 
+// From a page's start on, which is somewhere in the first page of the room.
+size_t tt_arena_bytes(int nranks)
+{
+    return PAGE + words_offset(nranks) + words_bytes(nranks);
+}
+
 ncclResult_t tt_arena_map(const struct tt_room *room, int nranks, struct tt_arena **arena_out)
 {
     struct tt_arena *arena = calloc(1, sizeof *arena);
-    size_t bytes = words_offset(nranks) + words_bytes(nranks);
-    int flags = room->descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     if (arena == NULL) {
         return tt_fail(ncclSystemError, "no memory for the host team");
     }
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, room->descriptor,
-                      room->descriptor < 0 ? 0 : (off_t)room->offset);
-    if (base == MAP_FAILED) {
-        free(arena);
-        return tt_fail(ncclSystemError, "%zu bytes that %d ranks share cannot be mapped: %m", bytes,
-                       nranks);
-    }
-    *arena = (struct tt_arena){
-        .references = 1, .room = *room, .nranks = nranks, .base = base, .bytes = bytes};
+    *arena = (struct tt_arena){.references = 1, .room = *room, .nranks = nranks};
+    arena->base = room->base + (PAGE - (uintptr_t)room->base % PAGE) % PAGE;
     ncclResult_t result = pin_words(arena);
     if (result != ncclSuccess) {
-        (void)munmap(base, bytes);
         free(arena);
         return result;
     }
-    tt_holdings_add(TT_HOLD_MAPPINGS, bytes);
     *arena_out = arena;
     return ncclSuccess;
 }
 
 void tt_arena_memory(const struct tt_arena *arena, struct tt_memory *memory)
 {
-    memory->mappings += arena->bytes / (size_t)arena->nranks;
+    (void)arena; // nothing is mapped later
+    (void)memory;
 }
 
 void tt_arena_hold(struct tt_arena *arena)
@@ -86,8 +80,6 @@ void tt_arena_release(struct tt_arena *arena)
         return;
     }
     (void)cudaHostUnregister(arena->base + words_offset(arena->nranks));
-    (void)munmap(arena->base, arena->bytes);
-    tt_holdings_remove(TT_HOLD_MAPPINGS, arena->bytes);
     if (arena->room.leave != NULL) {
         arena->room.leave(arena->room.owner);
     }

@@ -1,5 +1,6 @@
-// The memory that all ranks of a machine share in one communicator: its room in a file, mapped once
-// by each process. It begins as zeros. Everything but the failure has one writer, and only grows.
+// The memory that all ranks of a machine share in one communicator: its room in a file, which each
+// process has mapped once. It begins as zeros. Everything but the failure has one writer, and only
+// grows.
 //
 //   header | lines [rank] | words [rank], from a page's start on: pinned, for streams
 // SPDX-License-Identifier: Apache-2.0
@@ -53,11 +54,11 @@ struct tt_arena {
     _Atomic int references;
     struct tt_room room;
     int nranks;
-    char *base;
-    size_t bytes;
+    char *base; // in the room's
     CUdeviceptr words_device;
 };
 
+size_t tt_arena_bytes(int nranks);
 // Also pins the words, for all devices; the current device has a context afterwards.
 ncclResult_t tt_arena_map(const struct tt_room *room, int nranks, struct tt_arena **arena_out);
 void tt_arena_hold(struct tt_arena *arena);

@@ -8,6 +8,7 @@ static const struct tt_executor cuda_executor = {
     .no_device_hint = "NVIDIA's driver (libcuda.so.1) must be installed, for CUDA 13.0 or newer, "
                       "and nvidia-smi must show a GPU that CUDA_VISIBLE_DEVICES names",
     .most_ranks = TT_ARENA_MOST_RANKS,
+    .arena_bytes = tt_arena_bytes,
     .arena_map = tt_arena_map,
     .arena_release = tt_arena_release,
     .arena_memory = tt_arena_memory,

@@ -1,0 +1,170 @@
+// Boards: exchanges of every size, calls that differ, failures, room that is used again; what the
+// process holds while there are communicators, and afterwards.
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/board.h"
+
+#include "base/holdings.h"
+#include "base/log.h"
+#include "comm/comm.h"
+#include "comm/meet.h"
+#include "expect.h"
+#include "member.h"
+#include "ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// A child, which meets on a board, of all ranks.
+static bool join(struct member *m, ncclComm_t *child, int rank, int size)
+{
+    return member_join(m, rank, size) && EXPECT_OK(ncclCommSplit(m->comm, 0, rank, child, NULL)) &&
+           EXPECT((*child)->bootstrap == NULL);
+}
+
+static void leave(struct member *m, ncclComm_t child)
+{
+    EXPECT_OK(ncclCommDestroy(child));
+    member_leave(m);
+}
+
+// Every rank's bytes are a function of rank, round and place.
+static unsigned char byte_of(int rank, int round, size_t i)
+{
+    return (unsigned char)(31 * rank + 7 * round + (int)i);
+}
+
+static void exchange_once(ncclComm_t comm, int round, size_t bytes)
+{
+    size_t n = (size_t)comm->nranks, wrong = 0;
+    unsigned char *data = calloc(n, bytes + 1);
+    for (size_t i = 0; i < bytes; i++) {
+        data[(size_t)comm->rank * bytes + i] = byte_of(comm->rank, round, i);
+    }
+    EXPECT_OK(tt_meet_allgather(comm, data, bytes));
+    for (size_t r = 0; r < n; r++) {
+        for (size_t i = 0; i < bytes; i++) {
+            wrong += data[r * bytes + i] != byte_of((int)r, round, i);
+        }
+    }
+    EXPECT_EQ(wrong, 0);
+    free(data);
+}
+
+static void exchange_all(int rank, int size)
+{
+    static const size_t sizes[] = {0, 1, 7, 8, 9, 63, 511, 512, 513, 1024, 3000};
+    struct member m;
+    ncclComm_t comm = NULL;
+    if (!join(&m, &comm, rank, size)) {
+        return;
+    }
+    for (int round = 0; round < 30; round++) {
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+            exchange_once(comm, round, sizes[i]);
+        }
+        EXPECT_OK(tt_meet_barrier(comm));
+    }
+    leave(&m, comm);
+}
+
+static void exchanges(void)
+{
+    run_thread_ranks(2, exchange_all, 30);
+    run_thread_ranks(5, exchange_all, 60);
+    run_ranks(3, exchange_all, 60);
+}
+
+// Ranks that exchange different things are told so: the communicator fails.
+static void differ(int rank, int size)
+{
+    struct member m;
+    ncclComm_t comm = NULL;
+    char data[64] = {0};
+    if (!join(&m, &comm, rank, size)) {
+        return;
+    }
+    // A rank that reads when others have gone on hears of it with the next exchange.
+    ncclResult_t result = tt_meet_allgather(comm, data, rank == 1 ? 4 : 16);
+    if (result == ncclSuccess) {
+        result = tt_meet_barrier(comm);
+    }
+    EXPECT_EQ(result, ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "all ranks must make the same calls");
+    EXPECT_EQ(tt_meet_look(comm), ncclInvalidUsage);
+    EXPECT_OK(ncclCommAbort(comm));
+    member_leave(&m);
+}
+
+// A failure is all ranks', with the first reason.
+static void fail(int rank, int size)
+{
+    struct member m;
+    ncclComm_t comm = NULL;
+    char text[512];
+    if (!join(&m, &comm, rank, size)) {
+        return;
+    }
+    EXPECT(!tt_meet_has_failed(comm) && tt_meet_dead_rank(comm) == -1);
+    ranks_barrier();
+    if (rank == 1) {
+        tt_meet_report_failure(comm, "it wants to");
+        tt_meet_report_failure(comm, "and again");
+        EXPECT_OK(tt_meet_look(comm)); // no news for itself
+    } else {
+        EXPECT_EQ(tt_meet_barrier(comm), ncclRemoteError);
+        EXPECT_EQ(tt_meet_look(comm), ncclRemoteError);
+    }
+    tt_meet_failure(comm, text, sizeof text);
+    EXPECT_CONTAINS(text, "rank 1 failed: it wants to");
+    EXPECT_OK(ncclCommAbort(comm));
+    comm = NULL;
+    // The room of that one is free, and zeros again.
+    ranks_barrier();
+    EXPECT_OK(ncclCommSplit(m.comm, 0, rank, &comm, NULL));
+    EXPECT(!tt_meet_has_failed(comm));
+    EXPECT_EQ(atomic_load(&tt_meet_left(comm)[1]), 0);
+    exchange_once(comm, 1, 100);
+    leave(&m, comm);
+}
+
+static void failures(void)
+{
+    run_thread_ranks(3, differ, 30);
+    run_ranks(2, differ, 30);
+    run_thread_ranks(3, fail, 30);
+    run_ranks(3, fail, 30);
+}
+
+// The account of the process.
+static void hold(int rank, int size)
+{
+    struct member m;
+    ncclComm_t comm = NULL;
+    char text[160];
+    if (!join(&m, &comm, rank, size)) {
+        return;
+    }
+    EXPECT(tt_holdings(TT_HOLD_MAPPINGS) > 0);
+    EXPECT(size == 1 || tt_holdings(TT_HOLD_CONNECTIONS) >= 1);
+    member_open_window(&m, 1 << 20);
+    leave(&m, comm);
+    ranks_barrier();
+    tt_holdings_describe(text, sizeof text);
+    EXPECT_STR(text, "scratch 0, staging 0, mappings 0 bytes; 0 connections");
+    ranks_barrier();
+}
+
+static void holdings(void)
+{
+    run_thread_ranks(1, hold, 30);
+    run_thread_ranks(3, hold, 30);
+    run_ranks(2, hold, 60);
+}
+
+int main(void)
+{
+    RUN(exchanges);
+    RUN(failures);
+    RUN(holdings);
+    return expect_result();
+}
