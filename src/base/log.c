@@ -128,6 +128,22 @@ static void write_line(const struct tt_origin *origin, enum tt_log_level level, 
     errno = before;
 }
 
+// As NCCL does: before everything else at INFO.
+static void say_settings_once(void)
+{
+    static atomic_int has_said;
+    if (atomic_exchange(&has_said, 1) != 0) {
+        return;
+    }
+    for (int i = 0; i < TT_PARAM_COUNT; i++) {
+        const char *text = tt_param_as_set((enum tt_param)i);
+        if (text != NULL) {
+            tt_log(TT_LOG_INFO, TT_LOG_ENV, "%s set by environment to %s",
+                   tt_param_name((enum tt_param)i), text);
+        }
+    }
+}
+
 void tt_log_at(const struct tt_origin *origin, enum tt_log_level level,
                enum tt_log_subsystem subsystem, const char *format, ...)
 {
@@ -137,6 +153,9 @@ void tt_log_at(const struct tt_origin *origin, enum tt_log_level level,
         (level >= TT_LOG_INFO && (subsystems & (uint64_t)subsystem) == 0)) {
         errno = before;
         return;
+    }
+    if (level >= TT_LOG_INFO) {
+        say_settings_once();
     }
     char text[TEXT_BYTES];
     va_list arguments;
@@ -165,17 +184,6 @@ void tt_log_warn(const struct tt_origin *origin, const char *text)
     }
 }
 
-static void say_settings(void)
-{
-    for (int i = 0; i < TT_PARAM_COUNT; i++) {
-        const char *text = tt_param_as_set((enum tt_param)i);
-        if (text != NULL) {
-            tt_log(TT_LOG_INFO, TT_LOG_ENV, "%s set by environment to %s",
-                   tt_param_name((enum tt_param)i), text);
-        }
-    }
-}
-
 void tt_log_start(int rank)
 {
     static atomic_int has_started;
@@ -196,7 +204,7 @@ void tt_log_start(int rank)
         tt_output_line(version, length + 1);
         return;
     }
-    say_settings();
+    say_settings_once();
     (void)cudaDriverGetVersion(&driver);
     tt_log(TT_LOG_INFO, TT_LOG_INIT, "cudaDriverVersion %d", driver);
     tt_log(TT_LOG_INFO, TT_LOG_INIT, "%s", version);

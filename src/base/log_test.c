@@ -124,8 +124,9 @@ static void forms(void)
     snprintf(pattern, sizeof pattern,
              "\n" PREFIX "[0-9]+\\.[0-9]+ say_everything:[0-9]+ NCCL TRACE a trace\n", host);
     EXPECT(matches(text, pattern));
-    // Settings come before the version, as with NCCL.
+    // Settings come before everything else at INFO, as with NCCL.
     const char *setting = strstr(text, "NCCL_DEBUG set by environment to TRACE");
+    EXPECT(setting != NULL && strstr(text, "init info") > setting);
     const char *driver = strstr(text, "NCCL INFO cudaDriverVersion 13000\n");
     const char *version = strstr(text, "NCCL INFO NCCL version");
     const char *ours = strstr(text, "NCCL INFO tutti version ");
