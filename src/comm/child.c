@@ -58,7 +58,9 @@ static ncclResult_t copy_peers(struct ncclComm *child, const struct tt_making *m
     }
     for (int i = 0; i < making->count; i++) {
         peers[i] = making->parent->peers[making->members[i]];
-        child->rank = making->members[i] == making->parent->rank ? i : child->rank;
+        if (making->members[i] == making->parent->rank) {
+            __atomic_store_n(&child->rank, i, __ATOMIC_RELAXED); // see tt_comm_rank
+        }
     }
     child->nranks = making->count;
     child->peers = peers;

@@ -85,6 +85,12 @@ struct ncclComm {
 
 #define TT_COMM_MAGIC UINT64_C(0x7475747469636f6d)
 
+// Its rank, also while that is not known yet: of a child, then, its parent's.
+static inline int tt_comm_rank(const struct ncclComm *comm)
+{
+    return __atomic_load_n(&comm->rank, __ATOMIC_RELAXED);
+}
+
 // The way into a communicator for every call that takes one. ncclInvalidArgument where `comm` is
 // NULL, freed, overwritten or inherited over fork(); the failed or unfinished state's error where
 // it is not ready or ncclCommDestroy ends it. On success the call is inside until tt_comm_leave:

@@ -124,7 +124,7 @@ bool tt_handle_enter(struct ncclComm *comm, const char *call)
     if (was_inherited() || !(enter_known(comm) || enter_listed(comm, call == NULL))) {
         return false;
     }
-    tt_call_begin(call, comm->rank);
+    tt_call_begin(call, tt_comm_rank(comm));
     return true;
 }
 
@@ -134,7 +134,7 @@ struct ncclComm *tt_handle_enter_nth(size_t n)
     struct ncclComm *comm = n < live_count ? live[n] : NULL;
     if (comm != NULL) {
         atomic_fetch_add(&comm->users, 1);
-        tt_call_begin(NULL, comm->rank);
+        tt_call_begin(NULL, tt_comm_rank(comm));
     }
     pthread_mutex_unlock(&mutex);
     return comm;
@@ -190,7 +190,7 @@ static ncclResult_t check_state(struct ncclComm *comm)
         return tt_fail(ncclInvalidArgument,
                        "rank %d: the communicator is still being made; end its group, or poll "
                        "ncclCommGetAsyncError",
-                       comm->rank);
+                       tt_comm_rank(comm));
     case TT_COMM_FINALIZED:
         return tt_fail(ncclInvalidArgument,
                        "rank %d: the communicator is finalized; only ncclCommDestroy may follow",

@@ -141,7 +141,7 @@ static ncclResult_t why_given_up(struct ncclComm *comm)
 ncclResult_t tt_comm_destroy(struct ncclComm *comm)
 {
     TRY(tt_comm_enter_any(comm, "ncclCommDestroy"));
-    int rank = comm->rank;
+    int rank = tt_comm_rank(comm);
     tt_comm_leave(comm);
     TRY(take_idle(comm, rank));
     tt_comm_log_memory(comm);

@@ -63,8 +63,9 @@ static const struct tt_choice *chosen(void)
     static bool is_read;
     pthread_mutex_lock(&mutex);
     is_read = is_read || tt_choice_parse(tt_param_text(TT_PARAM_ALGO), &choice) == ncclSuccess;
+    const struct tt_choice *found = is_read ? &choice : NULL;
     pthread_mutex_unlock(&mutex);
-    return is_read ? &choice : NULL;
+    return found;
 }
 
 // Reads what the user chose. A rank alone needs no algorithm.

@@ -193,7 +193,7 @@ static void look_at_all(void)
 {
     struct ncclComm *comm;
     for (size_t i = 0; (comm = tt_handle_enter_nth(i)) != NULL; i++) {
-        if (comm->nranks > 1) {
+        if (is_made(comm) && comm->nranks > 1) {
             stand_on(comm);
             tt_watch_look(comm);
         }
@@ -225,7 +225,7 @@ static void answer_requests(void)
     pthread_mutex_lock(&mutex);
     for (; requests != NULL; requests = requests->next) {
         struct request *r = requests;
-        r->error = r->lets_go ? pthread_mutex_unlock(r->held) : pthread_mutex_lock(r->held);
+        r->error = r->lets_go ? pthread_mutex_unlock(r->held) : pthread_mutex_trylock(r->held);
         r->is_done = true;
     }
     pthread_cond_broadcast(&answered);

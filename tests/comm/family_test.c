@@ -172,7 +172,7 @@ static void have_many(int rank, int size, bool processes, bool used)
     ranks_barrier();
     bool counts = processes || rank == 0; // threads would count each other's files
     struct holdings of_one = counts ? count_holdings() : (struct holdings){0};
-    long one = all_kib(size, processes);
+    long one = counts ? all_kib(size, processes) : 0;
     ranks_barrier();
     for (int i = 1; i < COMMUNICATORS; i++) {
         EXPECT_OK(ncclCommSplit(m.comm, 0, rank, &comm[i], NULL));
@@ -182,7 +182,7 @@ static void have_many(int rank, int size, bool processes, bool used)
     }
     ranks_barrier();
     struct holdings of_many = counts ? count_holdings() : of_one;
-    long many = all_kib(size, processes);
+    long many = counts ? all_kib(size, processes) : 0;
     EXPECT_EQ(of_many.descriptors, of_one.descriptors);
     EXPECT(of_many.threads <= of_one.threads);
     if (rank == 0) {
@@ -190,7 +190,7 @@ static void have_many(int rank, int size, bool processes, bool used)
                processes ? "processes" : "threads", one, COMMUNICATORS, used ? ", each used" : "",
                many);
     }
-    EXPECT(SANITIZED || used || many * 2 < one * 3);
+    EXPECT(SANITIZED || used || !counts || many * 2 < one * 3);
     ranks_barrier();
     for (int i = 1; i < COMMUNICATORS; i++) {
         EXPECT_OK(ncclCommDestroy(comm[i]));
@@ -198,7 +198,10 @@ static void have_many(int rank, int size, bool processes, bool used)
     ranks_barrier();
     struct holdings after = counts ? count_holdings() : of_one;
     EXPECT_EQ(after.descriptors, of_one.descriptors);
-    EXPECT(SANITIZED || after.mappings <= of_one.mappings + 8); // of the allocator's
+    if (!EXPECT(SANITIZED || after.mappings <= of_one.mappings + 8)) { // of the allocator's
+        printf("mappings: %d with one, %d with all, %d afterwards\n", of_one.mappings,
+               of_many.mappings, after.mappings);
+    }
     ranks_barrier();
     EXPECT_CUDA(cudaFree(buffer));
     member_leave(&m);

@@ -7,9 +7,12 @@
 #include "member.h"
 #include "ranks.h"
 
+#include <dirent.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -309,6 +312,65 @@ static void killed_in_a_split(void)
     check_statuses(statuses, 3, 1u << 1);
 }
 
+// C65: all ranks are killed at moments of their own, in the making and ending of children or
+// before; nothing of it is left on the machine, and the next ones start as if nothing had been.
+static void *kill_later(void *argument)
+{
+    poll(NULL, 0, *(const int *)argument);
+    (void)kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static void killed_at_random(int rank, int size)
+{
+    struct member m;
+    pthread_t thread;
+    ncclComm_t child = NULL;
+    int after_ms = 20 + (int)((unsigned)getpid() * 2654435761u >> 26); // 20 to 83
+    EXPECT_EQ(pthread_create(&thread, NULL, kill_later, &after_ms), 0);
+    if (!member_join(&m, rank, size)) {
+        poll(NULL, 0, 1000);
+    }
+    while (ncclCommSplit(m.comm, 0, rank, &child, NULL) == ncclSuccess) {
+        (void)ncclCommAbort(child);
+    }
+    poll(NULL, 0, 1000);
+}
+
+static int count_entries(const char *path)
+{
+    int count = 0;
+    DIR *directory = opendir(path);
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        count += strstr(entry->d_name, "tutti") != NULL;
+    }
+    (void)closedir(directory);
+    return count;
+}
+
+static void start(int rank, int size)
+{
+    struct member m;
+    ncclComm_t child = NULL;
+    if (member_join(&m, rank, size)) {
+        EXPECT_OK(ncclCommSplit(m.comm, 0, rank, &child, NULL));
+        sums_are(&m, child, size, 2);
+        EXPECT_OK(ncclCommDestroy(child));
+        member_leave(&m);
+    }
+}
+
+static void killed_and_started_again(void)
+{
+    int statuses[8], before = count_entries("/dev/shm");
+    for (int round = 0; round < 5; round++) {
+        run_ranks_status(8, killed_at_random, 60, statuses);
+        check_statuses(statuses, 8, 0xff);
+    }
+    run_ranks(8, start, 60);
+    EXPECT_EQ(count_entries("/dev/shm"), before);
+}
+
 int main(void)
 {
     RUN(without_a_death);
@@ -317,5 +379,6 @@ int main(void)
     RUN(killed_while_it_works);
     RUN(killed_after_another);
     RUN(killed_in_a_split);
+    RUN(killed_and_started_again);
     return expect_result();
 }
