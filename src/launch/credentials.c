@@ -191,7 +191,13 @@ ncclResult_t tt_credentials_take(const struct tt_place *place, const struct tt_a
         }
         (void)poll(NULL, 0, PAUSE_MS);
     }
-    TRY(tt_munge_open(credential, out, sizeof *out));
+    ncclResult_t result = tt_munge_open(credential, out, sizeof *out);
+    if (result != ncclSuccess) {
+        char why[256];
+        (void)snprintf(why, sizeof why, "%s", tt_thread_error());
+        return tt_fail(result, "rank %d: the unique id that came from %s cannot be opened: %s",
+                       place->rank, text, why);
+    }
     if (out->magic != TT_OFFER_MAGIC) {
         return tt_fail(ncclRemoteError,
                        "rank %d: what listens at %s is not this version of the library",

@@ -12,12 +12,18 @@
 #include <stdio.h>
 #include <string.h>
 
+// Pretended hosts (TUTTI_FAKE_HOSTS) are all this one.
+static bool is_on_one_host(const struct tt_place *place)
+{
+    return place->local_size == place->size || *tt_param_text(TT_PARAM_FAKE_HOSTS) != 0;
+}
+
 // Rank 0 makes the id, or says why it cannot: either is handed on, so that nobody waits for it.
 static void make_offer(const struct tt_place *place, struct tt_offer *offer)
 {
     *offer = (struct tt_offer){.magic = TT_OFFER_MAGIC};
     offer->result = (int32_t)tt_bootstrap_make_id(
-        place->local_size == place->size ? TT_REACH_HOST : TT_REACH_HOSTS, &offer->id);
+        is_on_one_host(place) ? TT_REACH_HOST : TT_REACH_HOSTS, &offer->id);
     if (offer->result != ncclSuccess) {
         (void)snprintf(offer->text, sizeof offer->text, "%s", tt_thread_error());
     }
@@ -125,7 +131,7 @@ static ncclResult_t exchange_any(const struct tt_place *place, struct tt_exchang
     if (*rendezvous != 0) {
         return by_rendezvous(place, rendezvous, exchange);
     }
-    if (place->local_size == place->size && place->job[0] != 0) {
+    if (is_on_one_host(place) && place->job[0] != 0) {
         return by_file_of_job(place, exchange);
     }
     if (place->meeting[0] != 0) {

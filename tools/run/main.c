@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -22,6 +21,7 @@ enum {
     BY_SIGNAL = 128,
     GRACE_MS = 3000, // from the first failure, or a signal, until tasks are killed
     EVENTS = 64,
+    DESCRIPTORS = 2 * RUN_TASKS_MAX + 256,
 };
 
 #ifdef TUTTI_CHECKED
@@ -138,7 +138,7 @@ static void run_rounds(struct run_job *job, int epoll, int signals)
 }
 
 // All signals that are passed on come by a descriptor; -1: said on stderr.
-static int catch_signals(sigset_t *before)
+static int catch_signals(struct run_job *job)
 {
     static const int passed[] = {SIGCHLD, SIGINT,  SIGTERM, SIGHUP,
                                  SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
@@ -147,17 +147,18 @@ static int catch_signals(sigset_t *before)
     for (size_t i = 0; i < sizeof passed / sizeof passed[0]; i++) {
         sigaddset(&set, passed[i]);
     }
-    (void)sigprocmask(SIG_BLOCK, &set, before);
-    (void)signal(SIGPIPE, SIG_IGN);
+    (void)sigprocmask(SIG_BLOCK, &set, &job->signals);
+    job->on_pipe = signal(SIGPIPE, SIG_IGN);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 // Two descriptors a task.
-static void raise_descriptor_limit(void)
+static void raise_descriptor_limit(struct run_job *job)
 {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max < 8192 ? limit.rlim_max : 8192;
+    (void)getrlimit(RLIMIT_NOFILE, &job->descriptors);
+    struct rlimit limit = job->descriptors;
+    if (limit.rlim_cur < DESCRIPTORS) {
+        limit.rlim_cur = limit.rlim_max < DESCRIPTORS ? limit.rlim_max : DESCRIPTORS;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
 }
@@ -196,7 +197,7 @@ static bool start_tasks(struct run_job *job, int epoll)
 // With the folder and the keeper.
 static void run_job(struct run_job *job)
 {
-    int signals = catch_signals(&job->signals);
+    int signals = catch_signals(job);
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN};
     if (signals < 0 || epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, signals, &event) != 0) {
@@ -226,7 +227,7 @@ static int start(const struct run_options *options)
     if (!run_gpus_share(options)) {
         return NO_START;
     }
-    raise_descriptor_limit();
+    raise_descriptor_limit(&job);
     job.tasks = calloc((size_t)options->tasks, sizeof *job.tasks);
     if (job.tasks == NULL || mkdtemp(job.folder) == NULL) {
         (void)fprintf(stderr, "tutti-run: a folder in /tmp: %s\n", strerror(errno));

@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 // One of the two outputs of a task, split into lines.
@@ -31,7 +32,10 @@ struct run_job {
     char program[4096]; // as found in PATH
     char folder[64];    // private, for the rendezvous and PMIx
     int port;           // for programs that meet at MASTER_PORT
-    sigset_t signals;   // the mask that tasks begin with
+    // What tasks begin with, as tutti-run itself did.
+    sigset_t signals;
+    void (*on_pipe)(int signal);
+    struct rlimit descriptors;
     struct run_keeper *keeper;
     struct run_task *tasks; // [options->tasks]
     int left;               // that run

@@ -62,7 +62,9 @@ __attribute__((noreturn)) static void become(const struct run_job *job, int task
         !run_gpus_limit(task)) {
         _exit(NOT_RUNNABLE);
     }
+    (void)signal(SIGPIPE, job->on_pipe);
     (void)sigprocmask(SIG_SETMASK, &job->signals, NULL);
+    (void)setrlimit(RLIMIT_NOFILE, &job->descriptors);
     execve(job->program, job->options->program, environment);
     (void)dprintf(2, "tutti-run: %s: %s\n", job->program, strerror(errno));
     _exit(NOT_RUNNABLE);
