@@ -1,5 +1,6 @@
 // A rank that a launcher starts: tuttiCommInit, a sum over all ranks, and what the first argument
 // asks for besides:
+//   init    no sum: destroys the communicator at once
 //   two     a second communicator beside the first, and a third after both
 //   leave   ends without destroying anything
 //   wait    waits for ever after the sum
@@ -70,6 +71,10 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
     ncclComm_t first = start();
+    if (strcmp(what, "init") == 0) {
+        check(ncclCommDestroy(first), "ncclCommDestroy");
+        return 0;
+    }
     sum(first, "first");
     if (strcmp(what, "two") == 0) {
         ncclComm_t second = start();
