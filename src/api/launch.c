@@ -6,6 +6,7 @@
 #include "base/gpu.h"
 #include "base/log.h"
 #include "base/params.h"
+#include "base/quote.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/group.h"
@@ -36,7 +37,7 @@ static ncclResult_t pick_device(const struct tt_place *place)
                        "CUDA_VISIBLE_DEVICES is %s%s",
                        place->rank, place->local_rank, host, (int)getpid(),
                        cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error),
-                       visible == NULL ? "not set" : visible,
+                       visible == NULL ? "not set" : tt_quote(visible).text,
                        visible != NULL && *visible == 0 ? "empty" : "");
     }
     return tt_cuda((int)cudaSetDevice(place->local_rank % count), "cudaSetDevice");
@@ -65,11 +66,7 @@ static ncclResult_t tell_map(const struct tt_launch *launch, struct ncclComm *co
     ncclResult_t result = tt_meet_allgather(comm, seats, sizeof *seats);
     if (result == ncclSuccess && comm->rank == 0 && launch->exchange.turn == 0 &&
         tt_param_int(TT_PARAM_MAP) != 0) {
-        char *text = tt_launch_map(launch, seats);
-        if (text != NULL) {
-            tt_say("%s", text);
-        }
-        free(text);
+        tt_launch_tell_map(launch, seats);
     }
     free(seats);
     return result;

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/params.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { LINES_MAX = 64, LINE_BYTES = 256 };
+enum { LINES_MAX = 64 }; // of the map
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // one start at a time
 static int turns;                                         // starts so far; guarded by it
@@ -97,34 +96,24 @@ void tt_launch_end(struct tt_launch *launch)
     pthread_mutex_unlock(&mutex);
 }
 
-char *tt_launch_map(const struct tt_launch *launch, const struct tt_seat *seats)
+void tt_launch_tell_map(const struct tt_launch *launch, const struct tt_seat *seats)
 {
-    const struct tt_place *place = &launch->place;
-    int lines = place->size < LINES_MAX ? place->size : LINES_MAX;
-    size_t bytes = (size_t)(lines + 3) * LINE_BYTES, used = 0;
+    int size = launch->place.size, lines = size < LINES_MAX ? size : LINES_MAX;
     int host = 4, gpu = 3; // widths
-    char *text = malloc(bytes);
     for (int r = 0; r < lines; r++) {
         int length = (int)strlen(seats[r].host);
         host = length > host ? length : host;
         length = (int)strlen(seats[r].gpu);
         gpu = length > gpu ? length : gpu;
     }
-    if (text == NULL) {
-        return NULL;
-    }
-    used = (size_t)snprintf(text, bytes,
-                            "%d rank%s (from: %s; the unique id came by %s)\n"
-                            "tutti:  rank  %-*s      pid  %-*s  PCI bus id",
-                            place->size, place->size == 1 ? "" : "s", place->source,
-                            launch->exchange.way, host, "host", gpu, "GPU");
+    tt_say("%d rank%s (from: %s; the unique id came by %s)", size, size == 1 ? "" : "s",
+           launch->place.source, launch->exchange.way);
+    tt_say(" rank  %-*s      pid  %-*s  PCI bus id", host, "host", gpu, "GPU");
     for (int r = 0; r < lines; r++) {
-        used +=
-            (size_t)snprintf(text + used, bytes - used, "\ntutti: %5d  %-*s  %7d  %-*s  %s", r,
-                             host, seats[r].host, seats[r].pid, gpu, seats[r].gpu, seats[r].pci);
+        tt_say("%5d  %-*s  %7d  %-*s  %s", r, host, seats[r].host, seats[r].pid, gpu, seats[r].gpu,
+               seats[r].pci);
     }
-    if (lines < place->size) {
-        (void)snprintf(text + used, bytes - used, "\ntutti:   and %d more", place->size - lines);
+    if (lines < size) {
+        tt_say("  and %d more", size - lines);
     }
-    return text;
 }

@@ -29,8 +29,7 @@ struct tt_seat {
     char host[64], gpu[48], pci[20];
     int pid;
 };
-// The map in words, a line for each rank (of very many the first): to be freed; NULL without
-// memory.
-char *tt_launch_map(const struct tt_launch *launch, const struct tt_seat *seats);
+// Says the map on stderr, a line for each rank, of very many the first. seats: [size].
+void tt_launch_tell_map(const struct tt_launch *launch, const struct tt_seat *seats);
 
 #endif

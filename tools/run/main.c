@@ -26,7 +26,7 @@ enum {
 
 #ifdef TUTTI_CHECKED
 // libpmix keeps a few bytes of its own.
-const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libpmix\n";
