@@ -77,6 +77,7 @@ struct ncclComm {
     cudaStream_t checked_stream;    // the last one that a call found right
     struct tt_operators *operators; // of ncclRedOpCreatePreMulSum; NULL until the first
     _Atomic int users;              // calls inside this communicator now; freed only when 0
+    _Atomic int lookers;            // of them, looks of the thread that watches
     bool holds_launch; // of tuttiCommInit: its launcher's service ends with the last one
     // Of ncclCommRegister; NULL: none.
     struct tt_registrations *registrations;
@@ -221,8 +222,11 @@ void tt_team_leave(struct ncclComm *comm);
 
 // ---- handles.c: which handles are alive ---------------------------------------------------------
 ncclResult_t tt_handle_add(struct ncclComm *comm);
-// The n-th live communicator, entered; NULL: there are not so many.
-struct ncclComm *tt_handle_enter_nth(size_t n);
+// For a look, which is short and waits for nothing: the n-th live communicator (NULL: there are not
+// so many), or one that may be gone (false: it is). Left with tt_handle_looked.
+struct ncclComm *tt_handle_look_at_nth(size_t n);
+bool tt_handle_look(struct ncclComm *comm);
+void tt_handle_looked(struct ncclComm *comm);
 // Enters a communicator that may be gone, for `call` (NULL: none of the user's, which enters also
 // while ncclCommDestroy ends it); false: it is.
 bool tt_handle_enter(struct ncclComm *comm, const char *call);
@@ -236,7 +240,13 @@ void tt_handle_raise_abort(struct ncclComm *comm);
 bool tt_handle_remove(struct ncclComm *comm);
 // For ncclCommDestroy: from now on no call of the user's enters, where none is inside
 // (TT_HANDLE_IDLE); else what keeps it. The handle stays until tt_handle_remove_ending.
-enum tt_handle_use { TT_HANDLE_IDLE, TT_HANDLE_IN_CALL, TT_HANDLE_IN_INIT, TT_HANDLE_GONE };
+enum tt_handle_use {
+    TT_HANDLE_IDLE,
+    TT_HANDLE_IN_CALL,
+    TT_HANDLE_LOOKED_AT,
+    TT_HANDLE_IN_INIT,
+    TT_HANDLE_GONE
+};
 enum tt_handle_use tt_handle_begin_ending(struct ncclComm *comm);
 void tt_handle_remove_ending(struct ncclComm *comm);
 // For ncclCommAbort: where ncclCommDestroy ends the communicator, aborts that, waits until it has

@@ -284,11 +284,12 @@ ncclResult_t tt_family_take(struct tt_family *family, int processes, int *slot_o
 void tt_family_leave(struct tt_family *family, int slot)
 {
     _Atomic uint32_t *word = &family->head->slot[slot];
-    if (atomic_fetch_sub(word, 1) != 1) {
-        return;
+    uint32_t processes = atomic_load(word);
+    // The last one leaves and begins to wipe in one step: a slot that is 0 may be taken.
+    while (
+        !atomic_compare_exchange_weak(word, &processes, processes == 1 ? wiping : processes - 1)) {
     }
-    uint32_t nobody = 0;
-    if (atomic_compare_exchange_strong(word, &nobody, wiping)) {
+    if (processes == 1) {
         (void)fallocate(family->descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                         (off_t)tt_family_offset(slot), (off_t)TT_ROOM_BYTES);
         atomic_store(word, 0);

@@ -128,16 +128,32 @@ bool tt_handle_enter(struct ncclComm *comm, const char *call)
     return true;
 }
 
-struct ncclComm *tt_handle_enter_nth(size_t n)
+struct ncclComm *tt_handle_look_at_nth(size_t n)
 {
     pthread_mutex_lock(&mutex);
     struct ncclComm *comm = n < live_count ? live[n] : NULL;
     if (comm != NULL) {
+        atomic_fetch_add(&comm->lookers, 1);
         atomic_fetch_add(&comm->users, 1);
         tt_call_begin(NULL, tt_comm_rank(comm));
     }
     pthread_mutex_unlock(&mutex);
     return comm;
+}
+
+bool tt_handle_look(struct ncclComm *comm)
+{
+    if (!tt_handle_enter(comm, NULL)) {
+        return false;
+    }
+    atomic_fetch_add(&comm->lookers, 1);
+    return true;
+}
+
+void tt_handle_looked(struct ncclComm *comm)
+{
+    atomic_fetch_sub(&comm->lookers, 1);
+    tt_comm_leave(comm);
 }
 
 ncclResult_t tt_comm_enter_any(struct ncclComm *comm, const char *call)
@@ -309,6 +325,7 @@ enum tt_handle_use tt_handle_begin_ending(struct ncclComm *comm)
         announce_removal();
         use = atomic_load(&comm->state) == TT_COMM_INIT ? TT_HANDLE_IN_INIT
               : await_idle(comm)                        ? TT_HANDLE_IDLE
+              : atomic_load(&comm->lookers) > 0         ? TT_HANDLE_LOOKED_AT
                                                         : TT_HANDLE_IN_CALL;
     }
     if (use == TT_HANDLE_IDLE) {

@@ -32,13 +32,15 @@ ncclResult_t tt_comm_finalize(struct ncclComm *comm)
 }
 
 // Takes the communicator out of use: only an abort is let in. Questions that other threads ask end
-// by themselves; a call that waits for other ranks does not.
+// by themselves, looks of the thread that watches whenever that gets a core; a call that waits for
+// other ranks does not.
 static ncclResult_t take_idle(struct ncclComm *comm, int rank)
 {
     struct tt_wait wait = tt_wait_begin(NULL);
     enum tt_handle_use use = tt_handle_begin_ending(comm);
-    while (use == TT_HANDLE_IN_CALL &&
-           tt_now_ns() - wait.start_ns < IDLE_PATIENCE_MS * UINT64_C(1000000)) {
+    while (use == TT_HANDLE_LOOKED_AT ||
+           (use == TT_HANDLE_IN_CALL &&
+            tt_now_ns() - wait.start_ns < IDLE_PATIENCE_MS * UINT64_C(1000000))) {
         tt_wait_round(&wait);
         use = tt_handle_begin_ending(comm);
     }

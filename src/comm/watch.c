@@ -192,19 +192,19 @@ static void stand_on(const struct ncclComm *comm)
 static void look_at_all(void)
 {
     struct ncclComm *comm;
-    for (size_t i = 0; (comm = tt_handle_enter_nth(i)) != NULL; i++) {
+    for (size_t i = 0; (comm = tt_handle_look_at_nth(i)) != NULL; i++) {
         if (is_made(comm) && comm->nranks > 1) {
             stand_on(comm);
             tt_watch_look(comm);
         }
-        tt_comm_leave(comm);
+        tt_handle_looked(comm);
     }
 }
 
 // An event may be of a communicator that is gone by now.
 static void look_at_woken(struct ncclComm *comm)
 {
-    if (!tt_handle_enter(comm, NULL)) {
+    if (!tt_handle_look(comm)) {
         return;
     }
     if (is_made(comm)) {
@@ -214,7 +214,7 @@ static void look_at_woken(struct ncclComm *comm)
         }
         tt_watch_look(comm);
     }
-    tt_comm_leave(comm);
+    tt_handle_looked(comm);
 }
 
 static void answer_requests(void)
