@@ -78,7 +78,7 @@ static void bad_windows(int rank, int size)
     EXPECT_OK(ncclMemAlloc((void **)&elsewhere, BYTES));
     EXPECT_CUDA(cudaSetDevice(device));
     refused(&me, odd ? elsewhere : me.memory, BYTES, ncclInvalidArgument, "rank 2",
-            "the communicator's device is");
+            "the communicator's is GPU");
     EXPECT_OK(ncclMemFree(elsewhere));
     EXPECT_EQ(ncclCommWindowRegister(me.comm, me.memory, BYTES, NULL, 0), ncclInvalidArgument);
     ncclWindow_t window;
