@@ -277,19 +277,24 @@ void tt_board_give_up(struct ncclComm *comm, uint64_t tag, const char *text)
 static int survives(const struct ncclComm *comm, int rank, const struct awaited *what)
 {
     const struct tt_desk *desk = tt_board_desk(comm->board, rank);
+    uint64_t gave_up = atomic_load_explicit(&desk->gave_up, memory_order_acquire);
     uint64_t tag = atomic_load_explicit(&desk->survivor, memory_order_acquire);
+    if (gave_up == what->value) {
+        (void)why_given_up(comm, rank);
+        return -1;
+    }
     if (tag == what->value) {
         return 1;
     }
-    if (tag != what->before[2 * rank]) {
+    // It has begun another one since, or given one up. Those that this rank has been in, too, it is
+    // only slower to leave.
+    bool is_news =
+        tag != what->before[2 * rank] || (gave_up == tag && gave_up != what->before[2 * rank + 1]);
+    if (is_news && !tt_shrinks_know(comm->shrinks, tag)) {
         (void)tt_fail(ncclInvalidUsage,
                       "rank %d: rank %d shrinks %s with another list of excluded ranks: all that "
                       "remain must give the same",
                       comm->rank, rank, comm->name);
-        return -1;
-    }
-    if (atomic_load_explicit(&desk->gave_up, memory_order_acquire) != what->before[2 * rank + 1]) {
-        (void)why_given_up(comm, rank);
         return -1;
     }
     return 0;

@@ -36,6 +36,23 @@ void tt_shrinks_free(struct tt_shrinks *shrinks)
     }
 }
 
+static uint64_t tag_of(uint64_t hash, uint64_t time)
+{
+    return (hash + time) | is_shrink;
+}
+
+bool tt_shrinks_know(const struct tt_shrinks *shrinks, uint64_t tag)
+{
+    for (; shrinks != NULL; shrinks = shrinks->next) {
+        for (uint64_t time = 0; time < shrinks->times; time++) {
+            if (tag == tag_of(shrinks->hash, time)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 // The same on all ranks that remain, and another one for each time.
 static ncclResult_t make_tag(struct ncclComm *parent, const int *members, int count,
                              uint64_t *tag_out)
@@ -55,7 +72,7 @@ static ncclResult_t make_tag(struct ncclComm *parent, const int *members, int co
         *known = (struct tt_shrinks){.next = parent->shrinks, .hash = hash[0]};
         parent->shrinks = known;
     }
-    *tag_out = (hash[0] + known->times++) | is_shrink;
+    *tag_out = tag_of(hash[0], known->times++);
     return ncclSuccess;
 }
 

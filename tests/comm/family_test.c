@@ -92,7 +92,7 @@ static void split_often(int rank, int size, bool processes)
     if (!member_join(&m, rank, size)) {
         return;
     }
-    for (int attempt = 0; attempt < TRIES; attempt++) {
+    for (int attempt = 0; attempt < TRIES && best > 0.05; attempt++) {
         double used = processor_s(size, processes);
         ranks_barrier();
         double start = now_s();
@@ -102,7 +102,12 @@ static void split_often(int rank, int size, bool processes)
         ranks_barrier();
         double took = now_s() - start;
         used = processor_s(size, processes) - used;
-        best = took < best ? took : best;
+        double slowest = took, all[64];
+        ranks_gather(&took, all, sizeof took); // all try again, or none
+        for (int r = 0; r < size; r++) {
+            slowest = all[r] > slowest ? all[r] : slowest;
+        }
+        best = slowest < best ? slowest : best;
         least = used < least ? used : least;
         ranks_barrier();
         for (int i = 0; i < SPLITS; i++) {
@@ -300,7 +305,7 @@ static void live_and_die(int rank, int size, ncclUniqueId id)
 // C60, with children.
 static void again_and_again(int rank, int size)
 {
-    enum { ROUNDS = SANITIZED ? 20 : 100 };
+    enum { ROUNDS = 30 };
     struct holdings first = {0};
     long kib = 0;
     for (int round = 0; round < ROUNDS; round++) {
