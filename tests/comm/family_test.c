@@ -85,7 +85,7 @@ static double processor_s(int size, bool processes)
 // their share of two of them counts: 100 ms of processor time. The best of several tries.
 static void split_often(int rank, int size, bool processes)
 {
-    enum { TRIES = 10 };
+    enum { TRIES = 4 };
     struct member m;
     ncclComm_t child[SPLITS];
     double best = 1e9, least = 1e9;
@@ -203,7 +203,7 @@ static void have_many(int rank, int size, bool processes, bool used)
     ranks_barrier();
     struct holdings after = counts ? count_holdings() : of_one;
     EXPECT_EQ(after.descriptors, of_one.descriptors);
-    if (!EXPECT(SANITIZED || after.mappings <= of_one.mappings + 8)) { // of the allocator's
+    if (!EXPECT(SANITIZED || after.mappings <= of_one.mappings + 24)) { // first uses
         printf("mappings: %d with one, %d with all, %d afterwards\n", of_one.mappings,
                of_many.mappings, after.mappings);
     }
