@@ -54,9 +54,13 @@ static void describe(struct tt_seat *seat, int device)
     (void)snprintf(seat->pci, sizeof seat->pci, "%s", gpu->pci);
 }
 
-// Rank 0 says on stderr who is where, for the first communicator. Collective.
+// Rank 0 says on stderr who is where, for the first communicator. Collective. What ends it is
+// small: rank 0 may then end at once, although ranks that have no core yet have still to read it.
 static ncclResult_t tell_map(const struct tt_launch *launch, struct ncclComm *comm)
 {
+    if (launch->exchange.turn > 0) {
+        return ncclSuccess;
+    }
     struct tt_seat *seats = calloc((size_t)comm->nranks, sizeof *seats);
     if (seats == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
@@ -64,8 +68,10 @@ static ncclResult_t tell_map(const struct tt_launch *launch, struct ncclComm *co
     }
     describe(&seats[comm->rank], comm->cuda_device);
     ncclResult_t result = tt_meet_allgather(comm, seats, sizeof *seats);
-    if (result == ncclSuccess && comm->rank == 0 && launch->exchange.turn == 0 &&
-        tt_param_int(TT_PARAM_MAP) != 0) {
+    if (result == ncclSuccess) {
+        result = tt_meet_barrier(comm);
+    }
+    if (result == ncclSuccess && comm->rank == 0 && tt_param_int(TT_PARAM_MAP) != 0) {
         tt_launch_tell_map(launch, seats);
     }
     free(seats);
