@@ -60,7 +60,8 @@ static void run_kernel(gpu_team *t, int set)
     CUDA(tt_norm_start(&launch, t->stream[0]));
 }
 
-static void run_library(gpu_team *t, int set)
+// The calls of all ranks, on a stream for each or all on one.
+static void run_library_on(gpu_team *t, int set, bool one_stream)
 {
     tuttiRMSNormOptions options = TUTTI_RMSNORM_OPTIONS_INITIALIZER;
     options.eps = bench_eps;
@@ -69,9 +70,19 @@ static void run_library(gpu_team *t, int set)
         CUDA(cudaSetDevice(t->device[r]));
         NCCL(tuttiAllReduceRMSNorm(t->input(r, set), t->output(r, set), t->problem.tokens,
                                    t->problem.hidden, &options, type_of(&t->problem), t->comm[r],
-                                   t->stream[r]));
+                                   t->stream[one_stream ? 0 : r]));
     }
     NCCL(ncclGroupEnd());
+}
+
+static void run_library(gpu_team *t, int set)
+{
+    run_library_on(t, set, false);
+}
+
+static void run_one_stream(gpu_team *t, int set)
+{
+    run_library_on(t, set, true);
 }
 
 // ---- One device
@@ -96,6 +107,10 @@ static void print_ways(const gpu_case *problem, const std::vector<gpu_way> *ways
            problem->ranks, problem->ranks == 1 ? ", " : "s,");
     for (const gpu_way &way : *ways) {
         printf("  %s %.2f", way.name, way.median());
+    }
+    printf("\n         host's calls, us:");
+    for (const gpu_way &way : *ways) {
+        printf("  %s %.1f", way.name, gpu_way::median_of(way.host));
     }
     printf("\n");
 }
@@ -122,13 +137,14 @@ static void bench_one_device(const one_device_bar *bar, const gpu_options *optio
     bool with_plain = bar->most_of_plain > 0 && !options->kernels;
     int barriers = with_plain ? (int)bar->problem.tokens / bar->problem.ranks : 0;
     open_team(&t, &bar->problem, 1, options->kernels ? -1 : barriers);
-    std::vector<gpu_way> ways = {{"copies", run_copies, false, {}},
-                                 {"kernel", run_kernel, true, {}}};
+    std::vector<gpu_way> ways = {{"copies", run_copies, false, {}, {}},
+                                 {"kernel", run_kernel, true, {}, {}}};
     if (t.has_library) {
-        ways.push_back({"library", run_library, true, {}});
+        ways.push_back({"library", run_library, true, {}, {}});
+        ways.push_back({"one stream", run_one_stream, true, {}, {}});
     }
     if (with_plain) {
-        ways.push_back({"plain", run_plain, true, {}});
+        ways.push_back({"plain", run_plain, true, {}, {}});
     }
     for (const gpu_way &way : ways) {
         if (way.is_rmsnorm) {
@@ -185,10 +201,10 @@ static void bench_all_reduce(const gpu_case *problem, const gpu_options *options
 {
     gpu_team t;
     open_team(&t, problem, 1, ALL_REDUCE_BARRIERS);
-    std::vector<gpu_way> ways = {{"copies", run_copies, false, {}},
-                                 {"two-shot", run_two_shot, false, {}}};
+    std::vector<gpu_way> ways = {{"copies", run_copies, false, {}, {}},
+                                 {"two-shot", run_two_shot, false, {}, {}}};
     if (problem->tokens <= 256) { // each rank reads everything
-        ways.push_back({"one-shot", run_one_shot, false, {}});
+        ways.push_back({"one-shot", run_one_shot, false, {}, {}});
     }
     time_ways(&t, &ways, options->rounds);
     print_ways(problem, &ways);
@@ -294,7 +310,7 @@ static double measure_stores(const gpu_options *options)
     gpu_case problem = {32768, 2048, false, 2};
     gpu_team t;
     open_team(&t, &problem, 2, 0);
-    std::vector<gpu_way> ways = {{"stores", run_stores, false, {}}};
+    std::vector<gpu_way> ways = {{"stores", run_stores, false, {}, {}}};
     time_ways(&t, &ways, options->rounds);
     double rate = (double)problem.bytes() / ways[0].median() * 1e-3;
     close_team(&t);
@@ -307,9 +323,9 @@ static void bench_two_devices(const two_device_bar *bar, double store_rate,
     gpu_team t;
     char text[160];
     open_team(&t, &bar->problem, 2, 0);
-    std::vector<gpu_way> ways = {{"library", run_library, true, {}}};
+    std::vector<gpu_way> ways = {{"library", run_library, true, {}, {}}};
     if (options->nccl != nullptr) {
-        ways.push_back({"NCCL", run_nccl, true, {}});
+        ways.push_back({"NCCL", run_nccl, true, {}, {}});
     }
     for (const gpu_way &way : ways) {
         check_way(&t, &way);
