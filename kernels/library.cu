@@ -215,6 +215,15 @@ extern "C" cudaError_t tt_norm_start(const struct tt_norm_launch *launch, cudaSt
         }
     }
     void *parameters[] = {&args, &comms};
-    return cudaLaunchKernel(kernel.kernel, dim3(launch->blocks * args.count), dim3(kernel.threads),
-                            parameters, kernel.shared_bytes, stream);
+    cudaLaunchAttribute follows = {}; // the kernels wait for what is before them themselves
+    follows.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    follows.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(launch->blocks * args.count);
+    config.blockDim = dim3(kernel.threads);
+    config.dynamicSmemBytes = kernel.shared_bytes;
+    config.stream = stream;
+    config.attrs = &follows;
+    config.numAttrs = 1;
+    return cudaLaunchKernelExC(&config, kernel.kernel, parameters);
 }

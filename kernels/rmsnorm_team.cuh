@@ -75,19 +75,25 @@ template <typename T, int packs, int ranks>
 __global__ void __launch_bounds__(team_threads<T, packs>)
     rmsnorm_team(const __grid_constant__ team_arguments args)
 {
+    let_next_begin();
+    await_stream();
     norm_rows_of_slot<T, packs, ranks>(args);
 }
 
-// The same between barriers, at which block b of every rank meets the blocks b of all others.
+// The same between barriers, at which block b of every rank meets the blocks b of all others. Once
+// it has met them they are resident, and the next launch of this rank's stream takes no place that
+// they need.
 template <typename T, int packs, int ranks>
 __global__ void __launch_bounds__(team_threads<T, packs>)
     rmsnorm_team_meeting(const __grid_constant__ team_arguments args,
                          const __grid_constant__ team_comms comms)
 {
+    await_stream();
     ncclCoopCta cta;
     ncclLsaBarrierSession<ncclCoopCta> barrier{cta, comms.comm[blockIdx.x % args.count],
                                                ncclTeamTagLsa(), blockIdx.x / args.count};
     barrier.sync(cta, cuda::memory_order_acq_rel);
+    let_next_begin();
     norm_rows_of_slot<T, packs, ranks>(args);
     barrier.sync(cta, cuda::memory_order_acq_rel);
 }

@@ -423,6 +423,7 @@ static void back_to_back()
     std::vector<float> last[2];
     for (int way = NATIVE; way <= LSA; way++) {
         for (int r = 0; r < 3; r++) {
+            EXPECT_CUDA(cudaSetDevice(all.device[r]));
             EXPECT_CUDA(
                 cudaMemcpy(all.memory[r], p.input[r].data(), bytes, cudaMemcpyHostToDevice));
         }
