@@ -5,8 +5,13 @@
 #include "base/log.h"
 #include "window/window_internal.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+// What a device says it has was refused to this process once (no fabric manager, no rights): it is
+// not asked for again.
+static atomic_bool fabric_is_refused;
 
 static bool device_has(int device, CUdevice_attribute attribute)
 {
@@ -23,7 +28,8 @@ static CUmemAllocationProp shareable(int device)
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = device;
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if (device_has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
+    if (!atomic_load(&fabric_is_refused) &&
+        device_has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
         properties.requestedHandleTypes =
             (CUmemAllocationHandleType)(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR |
                                         CU_MEM_HANDLE_TYPE_FABRIC);
@@ -33,7 +39,7 @@ static CUmemAllocationProp shareable(int device)
     return properties;
 }
 
-// What a device says it has may still be refused (no fabric manager, no rights): then without.
+// With as much of `properties` as is not refused.
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
                        CUmemAllocationProp properties)
 {
@@ -42,6 +48,9 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
         properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
         properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         error = cuMemCreate(handle, bytes, &properties, 0);
+        if (error == CUDA_SUCCESS) {
+            atomic_store(&fabric_is_refused, true);
+        }
     }
     if (error != CUDA_SUCCESS && properties.allocFlags.gpuDirectRDMACapable != 0) {
         properties.allocFlags.gpuDirectRDMACapable = 0;
