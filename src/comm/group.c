@@ -55,8 +55,7 @@ static void drop_jobs(struct tt_jobs *jobs)
     free_jobs(jobs);
 }
 
-// What launches have left for the time when all of the group's are made.
-static ncclResult_t settle_launches(const struct tt_jobs *jobs)
+static ncclResult_t settle_round(const struct tt_jobs *jobs, bool may_wait)
 {
     ncclResult_t result = ncclSuccess;
     for (struct tt_job *job = jobs->first; job != NULL; job = job->next) {
@@ -64,11 +63,21 @@ static ncclResult_t settle_launches(const struct tt_jobs *jobs)
             continue;
         }
         ncclResult_t settled =
-            job->comm->host != NULL ? tt_executor->settle(job->comm->host) : ncclSuccess;
+            job->comm->host != NULL ? tt_executor->settle(job->comm->host, may_wait) : ncclSuccess;
         result = result == ncclSuccess ? settled : result;
         tt_comm_leave(job->comm);
     }
     return result;
+}
+
+// What launches have left for the time when all of the group's are made.
+static ncclResult_t settle_launches(const struct tt_jobs *jobs)
+{
+    if (tt_executor->owes == NULL || !tt_executor->owes()) {
+        return ncclSuccess;
+    }
+    ncclResult_t result = settle_round(jobs, false), waited = settle_round(jobs, true);
+    return result == ncclSuccess ? waited : result;
 }
 
 static ncclResult_t run_jobs(struct tt_jobs *jobs, enum tt_group_stage first)
@@ -77,10 +86,8 @@ static ncclResult_t run_jobs(struct tt_jobs *jobs, enum tt_group_stage first)
     for (int stage = first; stage <= TT_GROUP_LAUNCH && result == ncclSuccess; stage++) {
         result = tt_stage_run(jobs, (enum tt_group_stage)stage);
     }
-    if (tt_executor->settle != NULL) {
-        ncclResult_t settled = settle_launches(jobs);
-        result = result == ncclSuccess ? settled : result;
-    }
+    ncclResult_t settled = settle_launches(jobs);
+    result = result == ncclSuccess ? settled : result;
     if (result == ncclSuccess) {
         result = tt_stage_run(jobs, TT_GROUP_JOIN);
     }
