@@ -72,6 +72,7 @@ static unsigned run_rounds(device_rank &me, const test_window &window, const ncc
     unsigned result = 1;
     EXPECT_CUDA(cudaMalloc((void **)&wrong, sizeof *wrong));
     EXPECT_CUDA(cudaMemsetAsync(wrong, 0, sizeof *wrong, me.stream));
+    meet(me);
     rounds<<<BARRIERS / 2, THREADS, 0, me.stream>>>(window.handle, comm, kind, multimem, split,
                                                     wrong);
     EXPECT_CUDA(cudaGetLastError());
@@ -150,6 +151,7 @@ static void own_requirement(device_rank &me)
     unsigned result = 1;
     EXPECT_CUDA(cudaMalloc((void **)&wrong, sizeof *wrong));
     EXPECT_CUDA(cudaMemsetAsync(wrong, 0, sizeof *wrong, me.stream));
+    meet(me);
     relaxed_rounds<<<1, THREADS, 0, me.stream>>>(comm, ROUNDS);
     pairs<<<3, THREADS, 0, me.stream>>>(comm, handle, window.handle, wrong);
     read_back(me, &result, wrong, sizeof result);
@@ -190,6 +192,7 @@ static void time_outs(device_rank &me)
         return;
     }
     EXPECT_CUDA(cudaMalloc((void **)&counts, sizeof result));
+    meet(me);
     for (int comes = 0; comes < 2; comes++) {
         EXPECT_CUDA(cudaMemsetAsync(counts, 0, sizeof result, me.stream));
         late<<<2, THREADS, 0, me.stream>>>(comm, comes != 0, counts, counts + 1);

@@ -24,7 +24,9 @@ struct device_rank : member {
 };
 typedef void (*device_test)(device_rank &me);
 
-// A barrier among all ranks, whatever they are.
+// A barrier among all ranks, whatever they are. On real GPUs ranks meet before each launch of a
+// kernel that waits for other ranks': from there to the kernel's end no rank may make a call that
+// waits for the whole GPU, as cudaMalloc and cudaFree do.
 static inline void meet(device_rank &me)
 {
     if (me.pair == nullptr) {

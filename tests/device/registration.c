@@ -71,15 +71,17 @@ static void bad_windows(int rank, int size)
     refused(&me, odd ? host : me.memory, BYTES, ncclInvalidArgument, "rank 2",
             "allocate it with ncclMemAlloc");
     free(host);
-    char *elsewhere = NULL;
-    int device = -1;
-    EXPECT_CUDA(cudaGetDevice(&device));
-    EXPECT_CUDA(cudaSetDevice(device ^ 1));
-    EXPECT_OK(ncclMemAlloc((void **)&elsewhere, BYTES));
-    EXPECT_CUDA(cudaSetDevice(device));
-    refused(&me, odd ? elsewhere : me.memory, BYTES, ncclInvalidArgument, "rank 2",
-            "the communicator's device is");
-    EXPECT_OK(ncclMemFree(elsewhere));
+    int devices = 0;
+    EXPECT_CUDA(cudaGetDeviceCount(&devices));
+    if (devices > 1) {
+        char *elsewhere = NULL;
+        EXPECT_CUDA(cudaSetDevice((me.device + 1) % devices));
+        EXPECT_OK(ncclMemAlloc((void **)&elsewhere, BYTES));
+        EXPECT_CUDA(cudaSetDevice(me.device));
+        refused(&me, odd ? elsewhere : me.memory, BYTES, ncclInvalidArgument, "rank 2",
+                "the communicator's device is");
+        EXPECT_OK(ncclMemFree(elsewhere));
+    }
     EXPECT_EQ(ncclCommWindowRegister(me.comm, me.memory, BYTES, NULL, 0), ncclInvalidArgument);
     ncclWindow_t window;
     EXPECT_EQ(ncclCommWindowRegister(NULL, me.memory, BYTES, &window, 0), ncclInvalidArgument);
@@ -152,8 +154,11 @@ static void resources(int rank, int size)
         list[i].bufferAlign = i == 1 ? 4096 : 0;
         list[i].outBufferHandle = &handle[i];
     }
+    ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
+    EXPECT_OK(ncclCommQueryProperties(me.comm, &properties));
     ncclMultimemHandle_t multimem = {NULL};
-    ncclTeamRequirements_t team = {.team = ncclTeamLsa(me.comm), .multimem = true};
+    ncclTeamRequirements_t team = {.team = ncclTeamLsa(me.comm),
+                                   .multimem = properties.multimemSupport};
     team.outMultimemHandle = &multimem;
     ncclDevCommRequirements_t needs = NCCL_DEV_COMM_REQUIREMENTS_INITIALIZER;
     needs.resourceRequirementsList = list;
@@ -175,7 +180,7 @@ static void resources(int rank, int size)
         end = offset + bytes[i];
     }
     EXPECT(end <= comm.resourceWindow_inlined.size);
-    EXPECT(multimem.mcBasePtr != NULL);
+    EXPECT_EQ(multimem.mcBasePtr != NULL, properties.multimemSupport);
     EXPECT_EQ(comm.rank, rank);
     EXPECT_EQ(comm.nRanks, size);
     EXPECT_EQ(comm.lsaSize, size);
