@@ -24,8 +24,9 @@
 
 enum { TICK_MS = 200, EVENTS = 16 };
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards the two below
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards the three below
 static int watched = -1;                                  // the epoll descriptor
+static int first_device;                                  // where the thread begins
 static _Atomic pid_t owner;                               // the process whose thread runs
 // The thread has it while it looks; a process that ends keeps it, so that no look meets the end.
 static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
@@ -196,6 +197,8 @@ static void *watch(void *argument)
 {
     const int *descriptor = argument;
     tt_thread_serves();
+    // Before any other call of CUDA, which would make a context on the first device.
+    (void)cudaSetDevice(first_device);
     for (;;) {
         struct epoll_event events[EVENTS];
         int count = epoll_wait(*descriptor, events, EVENTS, TICK_MS);
@@ -223,7 +226,7 @@ __attribute__((destructor)) static void stop_looking(void)
 }
 
 // With the mutex held.
-static ncclResult_t start(void)
+static ncclResult_t start(int device)
 {
     pthread_t thread;
     int descriptor = epoll_create1(EPOLL_CLOEXEC);
@@ -231,6 +234,7 @@ static ncclResult_t start(void)
         return tt_fail(ncclSystemError, "no descriptor to watch communicators with: %m");
     }
     watched = descriptor;
+    first_device = device;
     int error = tt_thread_start(&thread, watch, &watched);
     if (error != 0) {
         close(descriptor);
@@ -254,7 +258,7 @@ ncclResult_t tt_watch_add(struct ncclComm *comm)
         return ncclSuccess;
     }
     pthread_mutex_lock(&mutex);
-    ncclResult_t result = owner == getpid() ? ncclSuccess : start();
+    ncclResult_t result = owner == getpid() ? ncclSuccess : start(comm->cuda_device);
     int descriptor = watched;
     pthread_mutex_unlock(&mutex);
     return result == ncclSuccess ? tt_bootstrap_watch(comm->bootstrap, descriptor, comm) : result;
