@@ -2,7 +2,7 @@
 // counts and offsets, in place or not, every bit pattern of half and bfloat16, and nothing written
 // beside the output.
 // SPDX-License-Identifier: Apache-2.0
-#include "launch_all_reduce.cuh"
+#include "instances.cuh"
 
 #include "../src/reduce/half.h"
 #include "ranks_for_tests.cuh"

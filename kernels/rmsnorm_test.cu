@@ -1,7 +1,7 @@
 // The RMSNorm kernels against the native operation, bit for bit, and against double precision: odd
 // shapes, all types, every option, several blockDims, in and out of place, offsets over 4 GiB.
 // SPDX-License-Identifier: Apache-2.0
-#include "launch.cuh"
+#include "instances.cuh"
 
 #include "ranks_for_tests.cuh"
 
