@@ -31,7 +31,8 @@ struct tt_norm_rank {
 };
 
 // One launch. It sums, normalises and stores, into the outputs of all ranks of the team, the own
-// tokens (tuttiSplitCounts) of the ranks in `rank`, with a grid of rank_count * blocks blocks.
+// tokens (tuttiSplitCounts) of the ranks in `rank`, with a grid of rank_count * blocks blocks. Own
+// tokens of an output that is not the input may hold other things until then.
 struct tt_norm_launch {
     struct tt_symmetric input, output; // row 0; equal or disjoint
     size_t tokens, hidden;             // hidden at least 1
@@ -43,6 +44,7 @@ struct tt_norm_launch {
     // before it reads and after it has stored; all ranks have as many blocks, and all blocks of all
     // ranks of a device must be resident at once.
     bool barriers;
+    bool alone;      // no other rank of the team is on this device: peers are behind links
     unsigned blocks; // of each rank, at least 1
     int rank_count;  // 1 .. TT_NORM_RANKS
     struct tt_norm_rank rank[TT_NORM_RANKS];
