@@ -6,6 +6,7 @@
 #include "../kernels/launch_all_reduce.cuh"
 #include "../src/exec/cuda/kernels.h"
 #include "gpu_check.cuh"
+#include "gpu_limit.cuh"
 #include "gpu_nccl.h"
 #include "gpu_plain.cuh"
 
@@ -103,20 +104,29 @@ static const one_device_bar one_device_bars[] = {
 
 static void print_ways(const gpu_case *problem, const std::vector<gpu_way> *ways)
 {
+    const gpu_way *limit = find_limit(ways);
     printf("%5zu x %4zu %-5s  %d rank%s us:", problem->tokens, problem->hidden, problem->type(),
            problem->ranks, problem->ranks == 1 ? ", " : "s,");
     for (const gpu_way &way : *ways) {
-        printf("  %s %.2f", way.name, way.median());
+        if (!way.is_limit) {
+            printf("  %s %.2f", way.name, way.median());
+        }
+    }
+    if (limit != nullptr) {
+        printf("  limit %.2f (%s)", limit->median(), limit->name);
     }
     printf("\n         host's calls, us:");
     for (const gpu_way &way : *ways) {
-        printf("  %s %.1f", way.name, gpu_way::median_of(way.host));
+        if (!way.is_limit) {
+            printf("  %s %.1f", way.name, gpu_way::median_of(way.host));
+        }
     }
     printf("\n");
 }
 
+// limit: microseconds that a copy by a kernel takes. A bar beyond it is said to be so.
 static void judge_one_device(const one_device_bar *bar, const gpu_way *way, double copies,
-                             double plain)
+                             double plain, double limit)
 {
     char text[160];
     double rate = copies / way->median();
@@ -125,8 +135,9 @@ static void judge_one_device(const one_device_bar *bar, const gpu_way *way, doub
     verdict(rate >= bar->least_of_copies, text);
     if (plain > 0) {
         double times = way->median() / plain;
-        snprintf(text, sizeof text, "%s: %.3f times as long as the plain form (bar %.2f)",
-                 way->name, times, bar->most_of_plain);
+        snprintf(text, sizeof text, "%s: %.3f times as long as the plain form (bar %.2f%s)",
+                 way->name, times, bar->most_of_plain,
+                 limit > bar->most_of_plain * plain ? ", beyond the limit" : "");
         verdict(times <= bar->most_of_plain, text);
     }
 }
@@ -151,12 +162,17 @@ static void bench_one_device(const one_device_bar *bar, const gpu_options *optio
             check_way(&t, &way);
         }
     }
+    double plain = 0;
+    size_t others = ways.size();
+    add_limits(&t, &ways);
     time_ways(&t, &ways, options->rounds);
     print_ways(&bar->problem, &ways);
-    for (size_t i = 1; i < ways.size(); i++) {
+    for (const gpu_way &way : ways) {
+        plain = way.run == run_plain ? way.median() : plain;
+    }
+    for (size_t i = 1; i < others; i++) {
         if (ways[i].run != run_plain) {
-            judge_one_device(bar, &ways[i], ways[0].median(),
-                             with_plain ? ways.back().median() : 0);
+            judge_one_device(bar, &ways[i], ways[0].median(), plain, find_limit(&ways)->median());
         }
     }
     fflush(stdout);
@@ -234,6 +250,31 @@ static void nccl_must(ncclResult_t result, const char *call)
     if (result != ncclSuccess) {
         fprintf(stderr, "bench: NCCL's %s: error %d\n", call, (int)result);
         exit(1);
+    }
+}
+
+enum { PAIR_BARRIERS = 528 }; // as many as the library has for itself
+
+// The launches that the library makes, without the library around them.
+static void run_pair_kernel(gpu_team *t, int set)
+{
+    for (int r = 0; r < 2; r++) {
+        tt_norm_launch launch = {};
+        launch.input = {t->base + (t->input(0, set) - t->memory[0]), t->stride};
+        launch.output = {t->base + (t->output(0, set) - t->memory[0]), t->stride};
+        launch.tokens = t->problem.tokens;
+        launch.hidden = t->problem.hidden;
+        launch.eps = bench_eps;
+        launch.data_type = type_of(&t->problem);
+        launch.nranks = 2;
+        launch.barriers = launch.alone = true;
+        launch.rank_count = 1;
+        launch.rank[0].rank = r;
+        launch.rank[0].device_comm = &t->device_comm[r];
+        CUDA(cudaSetDevice(t->device[r]));
+        CUDA(tt_norm_wished_blocks(&launch, 1, &launch.blocks));
+        launch.blocks = std::min<unsigned>(launch.blocks, PAIR_BARRIERS);
+        CUDA(tt_norm_start(&launch, t->stream[r]));
     }
 }
 
@@ -317,13 +358,34 @@ static double measure_stores(const gpu_options *options)
     return rate;
 }
 
+// nccl: microseconds of its three calls; 0: not measured.
+static void judge_two_devices(const two_device_bar *bar, const gpu_way *way, double nccl,
+                              double store_rate)
+{
+    char text[160];
+    if (nccl > 0) {
+        double times = way->median() / nccl;
+        snprintf(text, sizeof text, "%s: %.3f times as long as NCCL's three calls (bar %.2f)",
+                 way->name, times, bar->most_of_nccl);
+        verdict(times <= bar->most_of_nccl, text);
+    }
+    // Half of a rank's bytes come to each device to be added, half of the output goes to the other.
+    double rate = (double)bar->problem.bytes() / way->median() * 1e-3 / store_rate;
+    if (bar->problem.bytes() >= (64u << 20)) {
+        snprintf(text, sizeof text, "%s: %.3f of the rate of stores (bar 0.93)", way->name, rate);
+        verdict(rate >= 0.93, text);
+    } else {
+        printf("         %s: %.3f of the rate of stores\n", way->name, rate);
+    }
+}
+
 static void bench_two_devices(const two_device_bar *bar, double store_rate,
                               const gpu_options *options)
 {
     gpu_team t;
-    char text[160];
-    open_team(&t, &bar->problem, 2, 0);
-    std::vector<gpu_way> ways = {{"library", run_library, true, {}, {}}};
+    open_team(&t, &bar->problem, 2, PAIR_BARRIERS);
+    std::vector<gpu_way> ways = {{"library", run_library, true, {}, {}},
+                                 {"kernel", run_pair_kernel, true, {}, {}}};
     if (options->nccl != nullptr) {
         ways.push_back({"NCCL", run_nccl, true, {}, {}});
     }
@@ -332,19 +394,9 @@ static void bench_two_devices(const two_device_bar *bar, double store_rate,
     }
     time_ways(&t, &ways, options->rounds);
     print_ways(&bar->problem, &ways);
-    if (options->nccl != nullptr) {
-        double times = ways[0].median() / ways[1].median();
-        snprintf(text, sizeof text, "library: %.3f times as long as NCCL's three calls (bar %.2f)",
-                 times, bar->most_of_nccl);
-        verdict(times <= bar->most_of_nccl, text);
-    }
-    // Half of a rank's bytes come to each device to be added, half of the output goes to the other.
-    double rate = (double)bar->problem.bytes() / ways[0].median() * 1e-3 / store_rate;
-    if (bar->problem.bytes() >= (64u << 20)) {
-        snprintf(text, sizeof text, "library: %.3f of the rate of stores (bar 0.93)", rate);
-        verdict(rate >= 0.93, text);
-    } else {
-        printf("         library: %.3f of the rate of stores\n", rate);
+    for (int i = 0; i < 2; i++) {
+        judge_two_devices(bar, &ways[i], options->nccl != nullptr ? ways[2].median() : 0,
+                          store_rate);
     }
     fflush(stdout);
     close_team(&t);

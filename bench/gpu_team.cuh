@@ -203,6 +203,7 @@ struct gpu_way {
     void (*run)(gpu_team *t, int set);
     bool is_rmsnorm;              // its outputs are checked
     std::vector<double> us, host; // microseconds of an operation; of the calls that enqueue it
+    bool is_limit = false;        // one of the copies of gpu_limit.cuh
 
     static double median_of(std::vector<double> values)
     {
