@@ -33,7 +33,7 @@ static _Thread_local char last_error_copy[ERROR_BYTES];
 static _Thread_local char thread_error[ERROR_BYTES];
 static _Thread_local struct {
     const char *call; // NULL: none runs
-    int rank, depth;
+    int rank, depth, relaxed;
     enum cudaStreamCaptureMode mode; // the thread's own, meanwhile
 } running;
 
@@ -207,13 +207,27 @@ static void store_error(const char *text)
     pthread_mutex_unlock(&mutex);
 }
 
+void tt_relax_begin(void)
+{
+    if (running.relaxed++ == 0) {
+        running.mode = cudaStreamCaptureModeRelaxed;
+        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
+    }
+}
+
+void tt_relax_end(void)
+{
+    if (--running.relaxed == 0) {
+        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
+    }
+}
+
 void tt_call_begin(const char *call, int rank)
 {
     if (running.depth++ == 0) {
         running.call = call;
         running.rank = rank;
-        running.mode = cudaStreamCaptureModeRelaxed;
-        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
+        tt_relax_begin();
     }
 }
 
@@ -221,7 +235,7 @@ void tt_call_end(void)
 {
     if (--running.depth == 0) {
         running.call = NULL;
-        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
+        tt_relax_end();
     }
 }
 

@@ -256,33 +256,42 @@ bool tt_group_may_wait(void)
     return !on_several;
 }
 
-static bool are_on_several(const struct tt_jobs *jobs, enum tt_group_stage stage)
+// From `job` on; NULL: there is none.
+static struct tt_job *next_of_stage(struct tt_job *job, enum tt_group_stage stage)
 {
-    const struct ncclComm *comm = NULL;
-    for (const struct tt_job *job = jobs->first; job != NULL; job = job->next) {
-        if (job->stage == stage) {
-            if (comm != NULL && job->comm != comm) {
-                return true;
-            }
-            comm = job->comm;
+    while (job != NULL && job->stage != stage) {
+        job = job->next;
+    }
+    return job;
+}
+
+static bool are_on_several(const struct tt_job *first)
+{
+    for (const struct tt_job *job = first; job != NULL; job = job->next) {
+        if (job->stage == first->stage && job->comm != first->comm) {
+            return true;
         }
     }
     return false;
 }
 
 // Launches in the order of the calls, whichever communicators they are on.
-static ncclResult_t run_in_order(struct tt_jobs *jobs, enum tt_group_stage stage)
+static ncclResult_t run_in_order(const struct tt_jobs *jobs, enum tt_group_stage stage)
 {
     struct place place = nowhere;
     ncclResult_t result = ncclSuccess;
-    on_several = are_on_several(jobs, stage);
-    for (struct tt_job *job = jobs->first; job != NULL && result == ncclSuccess; job = job->next) {
-        if (job->stage == stage) {
-            result = run_job(job, &place);
-        }
+    struct tt_job *job = next_of_stage(jobs->first, stage);
+    if (job == NULL) {
+        return ncclSuccess;
+    }
+    tt_relax_begin(); // once for all of them
+    on_several = are_on_several(job);
+    for (; job != NULL && result == ncclSuccess; job = next_of_stage(job->next, stage)) {
+        result = run_job(job, &place);
     }
     on_several = false;
     go_back(&place);
+    tt_relax_end();
     return result;
 }
 

@@ -109,6 +109,13 @@ FORWARD(cuMulticastGetGranularity, "cuMulticastGetGranularity",
          CUmulticastGranularity_flags flags),
         (bytes, properties, flags))
 
+// Of what each operation calls: the same as the runtime's, some tens of nanoseconds cheaper.
+FORWARD(cuStreamIsCapturing, "cuStreamIsCapturing",
+        (CUstream stream, CUstreamCaptureStatus *status), (stream, status))
+FORWARD(cuStreamGetId, "cuStreamGetId", (CUstream stream, unsigned long long *id), (stream, id))
+FORWARD(cuEventRecord, "cuEventRecord", (CUevent event, CUstream stream), (event, stream))
+FORWARD(cuStreamWaitEvent, "cuStreamWaitEvent",
+        (CUstream stream, CUevent event, unsigned int flags), (stream, event, flags))
 FORWARD(cuStreamWaitValue32, "cuStreamWaitValue32",
         (CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags),
         (stream, address, value, flags))

@@ -55,14 +55,14 @@ static ncclResult_t come_behind_all(const struct tt_host *host, const struct tt_
             continue;
         }
         if (arrival->is_lent) {
-            TRY_CUDA(cudaEventRecord(arrival->before, arrival->stream));
+            TRY_DRIVER(cuEventRecord(arrival->before, arrival->stream));
         }
-        TRY_CUDA(cudaStreamWaitEvent(mine->stream, arrival->before, 0));
+        TRY_DRIVER(cuStreamWaitEvent(mine->stream, arrival->before, 0));
     }
     // Operations of a communicator run one after another, whatever their streams. The stream of the
     // call before this one is behind it already.
     if (!mine->same_stream) {
-        TRY_CUDA(cudaStreamWaitEvent(mine->stream, group->done, 0));
+        TRY_DRIVER(cuStreamWaitEvent(mine->stream, group->done, 0));
     }
     return ncclSuccess;
 }
@@ -73,12 +73,12 @@ static ncclResult_t let_go_on(const struct tt_host *host, const struct tt_meetin
     const struct tt_group *group = host->group;
     cudaStream_t stream = meeting->arrival[host->index].stream;
     bool somebody_waits = false;
-    TRY_CUDA(cudaEventRecord(group->done, stream));
+    TRY_DRIVER(cuEventRecord(group->done, stream));
     for (int i = 0; i < group->size; i++) {
         const struct tt_arrival *arrival = &meeting->arrival[i];
         somebody_waits = somebody_waits || arrival->waits;
         if (arrival->is_lent && !tt_meeting_has_stream(meeting, i, host->index)) {
-            TRY_CUDA(cudaStreamWaitEvent(arrival->stream, group->done, 0));
+            TRY_DRIVER(cuStreamWaitEvent(arrival->stream, group->done, 0));
         }
     }
     if (somebody_waits) {
@@ -140,7 +140,7 @@ static ncclResult_t wait_in_stream(struct tt_host *host, struct tt_meeting *meet
     uint32_t number = (uint32_t)meeting->number;
     tt_meeting_leave(host->group, meeting, 1);
     TRY_DRIVER(cuStreamWaitValue32(stream, met_word(host), number, CU_STREAM_WAIT_VALUE_GEQ));
-    TRY_CUDA(cudaEventRecord(host->ended, stream));
+    TRY_DRIVER(cuEventRecord(host->ended, stream));
     atomic_store(&host->has_ended, true);
     return ncclSuccess;
 }
@@ -178,8 +178,7 @@ static ncclResult_t come_early(struct tt_host *host, struct tt_meeting *meeting,
     ncclResult_t result = ncclSuccess; // who launches has failed for all, or ordered a lent stream
     if (!meeting->arrival[host->index].is_lent &&
         atomic_load_explicit(&meeting->state, memory_order_acquire) == TT_MEETING_LAUNCHED) {
-        result =
-            tt_cuda((int)cudaStreamWaitEvent(stream, host->group->done, 0), "cudaStreamWaitEvent");
+        result = tt_cuda((int)cuStreamWaitEvent(stream, host->group->done, 0), "cuStreamWaitEvent");
     }
     tt_meeting_leave(host->group, meeting, 1);
     return result;
@@ -201,7 +200,7 @@ static ncclResult_t refuse_stream(const struct tt_host *host)
 static ncclResult_t identify_stream(struct tt_host *host, struct tt_arrival *arrival)
 {
     unsigned long long before = host->stream_id;
-    TRY_CUDA(cudaStreamGetId(arrival->stream, &host->stream_id));
+    TRY_DRIVER(cuStreamGetId(arrival->stream, &host->stream_id));
     arrival->stream_id = host->stream_id;
     arrival->same_stream = before == arrival->stream_id && host->owed_count == 0;
     atomic_store_explicit(&host->group->stream_id[host->index], host->stream_id,
@@ -310,7 +309,7 @@ static ncclResult_t run_alone(struct tt_host *host, const struct tt_rmsnorm *ope
                               cudaStream_t stream)
 {
     TRY(tt_launch_rank(host, operation, stream));
-    TRY_CUDA(cudaEventRecord(host->ended, stream));
+    TRY_DRIVER(cuEventRecord(host->ended, stream));
     atomic_store(&host->has_ended, true);
     return ncclSuccess;
 }
@@ -318,13 +317,13 @@ static ncclResult_t run_alone(struct tt_host *host, const struct tt_rmsnorm *ope
 ncclResult_t tt_fused_enqueue(const struct tt_rmsnorm *operation, cudaStream_t stream)
 {
     struct tt_host *host = operation->host;
-    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     if (host->way == TT_WAY_UNKNOWN) {
         host->patience_ns = most_patience_ns;
         TRY(tt_host_choose_way(host));
     }
-    TRY_CUDA(cudaStreamIsCapturing(stream, &capture));
-    if (capture != cudaStreamCaptureStatusNone) {
+    TRY_DRIVER(cuStreamIsCapturing(stream, &capture));
+    if (capture != CU_STREAM_CAPTURE_STATUS_NONE) {
         return tt_launch_rank(host, operation, stream);
     }
     if (host->team.nranks == 1) {

@@ -7,6 +7,8 @@
 
 #include "base/log.h"
 
+#include <cuda.h>
+
 #include <stdlib.h>
 
 static pthread_mutex_t groups_mutex = PTHREAD_MUTEX_INITIALIZER; // the list and its references
@@ -197,7 +199,7 @@ static ncclResult_t make_event(struct tt_arrival *mine)
 
 static ncclResult_t record_before(const struct tt_arrival *mine, cudaStream_t stream)
 {
-    return tt_cuda((int)cudaEventRecord(mine->before, stream), "cudaEventRecord");
+    return tt_cuda((int)cuEventRecord(mine->before, stream), "cuEventRecord");
 }
 
 // Whether another rank's call has come on the stream of `index`, and its stream waits (lent: and
@@ -221,21 +223,19 @@ ncclResult_t tt_meeting_come(struct tt_group *group, int index, uint64_t number,
 {
     (void)pthread_mutex_lock(&group->mutex);
     struct tt_meeting *meeting = find_meeting(group, number);
-    bool is_last = meeting != NULL && meeting->come == group->size - 1;
-    (void)pthread_mutex_unlock(&group->mutex);
     if (meeting == NULL) {
+        (void)pthread_mutex_unlock(&group->mutex);
         return tt_fail(ncclSystemError, "rank %d: no memory for an operation",
                        arrival->operation.rank);
     }
     struct tt_arrival *mine = &meeting->arrival[index];
-    if (!is_last) { // who launches does so on its stream
+    bool is_last = meeting->come == group->size - 1; // and launches on its stream
+    if (!is_last && (mine->before == NULL || !arrival->is_lent)) {
+        (void)pthread_mutex_unlock(&group->mutex);
         TRY(make_event(mine));
+        TRY(arrival->is_lent ? ncclSuccess : record_before(mine, arrival->stream));
+        (void)pthread_mutex_lock(&group->mutex);
     }
-    if (!is_last && !arrival->is_lent) {
-        TRY(record_before(mine, arrival->stream));
-    }
-
-    (void)pthread_mutex_lock(&group->mutex);
     bool closed = group->closed;
     if (!closed) {
         cudaEvent_t before = mine->before;
