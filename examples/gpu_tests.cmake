@@ -21,26 +21,37 @@ gpu_golden(multimem_switched_off 1 rmsnorm_multimem --ranks 2)
 gpu_golden(debugging 0 debugging)
 gpu_golden(lsa_help 0 rmsnorm_lsa --help)
 
-# The whole of each lesson that is possible, as often as ranks can be spread over one GPU; and over all there are.
+# The whole of each lesson that is possible, with ranks spread over one GPU in all ways; with 2 and 4 also over all GPUs
+# there are. Without MPS a process takes a second to start, so that 4 and 8 of them run one type.
 foreach(how threads processes mps)
-    set(labels gpus)
     set(after --processes)
     if(how STREQUAL "threads")
         set(after)
-    elseif(how STREQUAL "mps")
-        set(labels mps)
     endif()
-    gpu_lesson(by_hand_${how} "${labels}" ${lessons_folder}/by_hand ${after})
-    gpu_lesson(debugging_${how} "${labels}" ${lessons_folder}/debugging ${after})
     foreach(ranks 2 4 8)
-        foreach(type float half bf16)
+        set(labels)
+        if(how STREQUAL "mps")
+            set(labels mps)
+        elseif(ranks LESS 8)
+            set(labels gpus)
+        endif()
+        if(ranks EQUAL 2)
+            gpu_lesson(by_hand_${how} "${labels}" ${lessons_folder}/by_hand ${after})
+            gpu_lesson(debugging_${how} "${labels}" ${lessons_folder}/debugging ${after})
+        endif()
+        gpu_lesson(custom_allreduce_${ranks}_${how} "${labels}" ${lessons_folder}/custom_allreduce --ranks ${ranks}
+            --threads 1024 --iterations 3 ${after})
+        gpu_lesson(rmsnorm_lsa_float_${ranks}_${how} "${labels}" ${lessons_folder}/rmsnorm_lsa --ranks ${ranks}
+            --iterations 3 ${after})
+        if(ranks GREATER 2 AND how STREQUAL "processes")
+            continue()
+        endif()
+        foreach(type half bf16)
             gpu_lesson(rmsnorm_lsa_${type}_${ranks}_${how} "${labels}" ${lessons_folder}/rmsnorm_lsa --ranks ${ranks}
                 --dtype ${type} --iterations 3 ${after})
         endforeach()
         gpu_lesson(rmsnorm_lsa_odd_${ranks}_${how} "${labels}" ${lessons_folder}/rmsnorm_lsa --ranks ${ranks}
             --tokens 100 --hidden 20001 --threads 96 --dtype half ${after})
-        gpu_lesson(custom_allreduce_${ranks}_${how} "${labels}" ${lessons_folder}/custom_allreduce --ranks ${ranks}
-            --threads 1024 --iterations 3 ${after})
     endforeach()
 endforeach()
 
