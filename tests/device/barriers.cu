@@ -5,10 +5,10 @@
 
 // Few under the thread sanitizer, and on real GPUs: there each costs processes without MPS some
 // milliseconds.
-#if defined __SANITIZE_THREAD__ || !defined VGPU_CUDA_RUNTIME_API_H
+#ifdef __SANITIZE_THREAD__
 enum { ROUNDS = 20 };
 #else
-enum { ROUNDS = 100 };
+enum { ROUNDS = is_virtual ? 100 : 20 };
 #endif
 enum { BARRIERS = 8, THREADS = 64 };
 

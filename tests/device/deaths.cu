@@ -13,11 +13,6 @@
 
 enum { RANKS = 4, VICTIM = 2 };
 
-#ifdef VGPU_CUDA_RUNTIME_API_H
-static const bool is_virtual = true;
-#else
-static const bool is_virtual = false;
-#endif
 // How kernels end that wait for the dead.
 static const cudaError_t bereaved = is_virtual ? cudaErrorLaunchFailure : cudaSuccess;
 

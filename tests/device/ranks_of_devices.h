@@ -17,6 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef VGPU_CUDA_RUNTIME_API_H
+static const bool is_virtual = true;
+#else
+static const bool is_virtual = false; // real GPUs
+#endif
+
 struct device_rank : member {
     ncclCommProperties properties;
     pthread_barrier_t *pair; // of the two ranks of a process; nullptr where ranks are alone
@@ -107,9 +113,9 @@ template <device_test test> static void as_two_ranks(int process, int processes)
 template <device_test test> static void run_all_ways(int size, int timeout_s)
 {
     run_thread_ranks(size, as_rank<test>, timeout_s);
-#ifdef VGPU_CUDA_RUNTIME_API_H
-    run_ranks(size, as_rank<test>, timeout_s);
-#endif
+    if (is_virtual) {
+        run_ranks(size, as_rank<test>, timeout_s);
+    }
     run_ranks(size / 2, as_two_ranks<test>, timeout_s);
 }
 

@@ -371,9 +371,7 @@ template <typename T> struct reduce_copy_test {
     bool has_what(const call_kind &kind) const
     {
         bool wanted = kind.multimem_from || kind.multimem_to;
-#ifdef VGPU_CUDA_RUNTIME_API_H
-        EXPECT(me.properties.multimemSupport);
-#endif
+        EXPECT(me.properties.multimemSupport || !is_virtual);
         return me.properties.multimemSupport || !wanted;
     }
     // Function `number` and those after it, with each of `kinds` kinds of groups.
