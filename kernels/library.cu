@@ -29,22 +29,23 @@ template <typename T> way choose_way(const tt_norm_launch *launch)
 {
     size_t all = reinterpret_cast<size_t>(launch->input.base) | launch->input.stride |
                  reinterpret_cast<size_t>(launch->output.base) | launch->output.stride;
-    bool pushes = launch->nranks == 2 && launch->alone &&
+    bool pushes = launch->nranks == 2 && launch->rank_count == 1 && launch->alone &&
                   launch->input.base != launch->output.base &&
                   launch->tokens >= pushed_bytes / sizeof(T) / launch->hidden &&
                   tutti::fits_registers<T>(launch->hidden, all);
     return !launch->barriers ? WAY_STREAMS : pushes ? WAY_PUSHING : WAY_MEETING;
 }
 
-// 1 and 2 ranks have kernels of their own; from 4 on the one for all is as fast.
-template <typename T, int packs> const void *team_kernel(int ranks, way way)
+// 1 and 2 ranks have kernels of their own; from 4 on the one for all is as fast. two_alone: two
+// ranks, one of them in the launch.
+template <typename T, int packs> const void *team_kernel(int ranks, bool two_alone, way way)
 {
 #define KERNEL(name, n) reinterpret_cast<const void *>(&tutti::name<T, packs, n>)
     if (way == WAY_PUSHING) {
         return reinterpret_cast<const void *>(&tutti::rmsnorm_team_pushing<T, packs>);
     }
     if (way == WAY_MEETING) {
-        return ranks == 2 ? KERNEL(rmsnorm_team_meeting, 2) : KERNEL(rmsnorm_team_meeting, 0);
+        return two_alone ? KERNEL(rmsnorm_team_meeting, 2) : KERNEL(rmsnorm_team_meeting, 0);
     }
     return ranks == 1   ? KERNEL(rmsnorm_team, 1)
            : ranks == 2 ? KERNEL(rmsnorm_team, 2)
@@ -91,7 +92,8 @@ template <typename T> cudaError_t choose_shared(const tt_norm_launch *launch, wa
 
 template <typename T> void choose_registers(const tt_norm_launch *launch, way way, chosen *out)
 {
-#define KERNEL(packs) team_kernel<T, packs>(launch->nranks, way)
+    bool two_alone = launch->nranks == 2 && launch->rank_count <= 1;
+#define KERNEL(packs) team_kernel<T, packs>(launch->nranks, two_alone, way)
     out->kernel = TUTTI_FOR_PACKS(launch->hidden, KERNEL);
 #undef KERNEL
     out->threads = tutti::register_threads<T>;
@@ -252,7 +254,7 @@ extern "C" cudaError_t tt_norm_start(const struct tt_norm_launch *launch, cudaSt
     args.segment = kernel.segment;
     args.ranks = launch->nranks;
     args.count = (unsigned)launch->rank_count;
-    tutti::team_comms comms = {};
+    tutti::team_comms<tutti::team_ranks> comms = {}; // a kernel takes as many as it knows of
     for (int i = 0; i < launch->rank_count; i++) {
         const tt_norm_rank *own = &launch->rank[i];
         args.rank[i] = {own->rank, own->gamma, own->residual, own->residual_out};

@@ -29,9 +29,25 @@ struct team_arguments {
 };
 
 // Of the ranks of the launch.
-struct team_comms {
-    ncclDevComm comm[team_ranks];
+template <int count> struct team_comms {
+    ncclDevComm comm[count];
 };
+
+typedef ncclLsaBarrierSession<ncclCoopCta> team_barrier;
+
+// The barrier before anything is read. A rank's input is its stream's affair: what made it has
+// ended, and with that all devices see it. So on real GPUs the arrival needs no fence, which takes
+// as long as the way over a link.
+__device__ __forceinline__ void meet_at_entry(team_barrier &barrier)
+{
+    ncclCoopCta cta;
+#ifdef VGPU_DEVICE_RUNTIME_H
+    barrier.arrive(cta, cuda::memory_order_release);
+#else
+    barrier.arrive(cta, cuda::memory_order_relaxed);
+#endif
+    barrier.wait(cta, cuda::memory_order_acquire);
+}
 
 template <typename Memory>
 __device__ __forceinline__ rmsnorm_work<Memory>
@@ -102,18 +118,18 @@ __global__ void __launch_bounds__(team_threads<T, packs>)
 
 // The same between barriers, at which block b of every rank meets the blocks b of all others. Once
 // it has met them they are resident, and the next launch of this rank's stream takes no place that
-// they need.
+// they need. ranks: 2 (one of them in the launch), or 0.
 template <typename T, int packs, int ranks>
 __global__ void __launch_bounds__(team_threads<T, packs>)
     rmsnorm_team_meeting(const __grid_constant__ team_arguments args,
-                         const __grid_constant__ team_comms comms)
+                         const __grid_constant__ team_comms<ranks == 2 ? 1 : team_ranks> comms)
 {
     await_stream();
     ncclCoopCta cta;
     team_place place(args);
-    ncclLsaBarrierSession<ncclCoopCta> barrier{cta, comms.comm[place.slot], ncclTeamTagLsa(),
-                                               place.block};
-    barrier.sync(cta, cuda::memory_order_acq_rel);
+    team_barrier barrier{cta, comms.comm[ranks == 2 ? 0 : place.slot], ncclTeamTagLsa(),
+                         place.block};
+    meet_at_entry(barrier);
     let_next_begin();
     norm_rows_of<T, packs, ranks>(args, place);
     barrier.sync(cta, cuda::memory_order_acq_rel);
@@ -154,12 +170,12 @@ __device__ __forceinline__ void push_rows(T *to, const T *from, size_t hidden,
 template <typename T, int packs>
 __global__ void __launch_bounds__(team_threads<T, packs>)
     rmsnorm_team_pushing(const __grid_constant__ team_arguments args,
-                         const __grid_constant__ team_comms comms)
+                         const __grid_constant__ team_comms<1> comms)
 {
     await_stream();
     ncclCoopCta cta;
     team_place place(args);
-    ncclLsaBarrierSession<ncclCoopCta> barrier{cta, comms.comm[0], ncclTeamTagLsa(), place.block};
+    team_barrier barrier{cta, comms.comm[0], ncclTeamTagLsa(), place.block};
     int own = args.rank[0].rank, other = 1 - own;
     pushed_memory input = {args.input, args.output.at<char>(0, own), own};
     pushed_memory output = {args.output, nullptr, own};
@@ -168,7 +184,7 @@ __global__ void __launch_bounds__(team_threads<T, packs>)
     row_range others = rows_of_block(work, place.block, place.blocks, true);
     work.rank = own;
     row_range rows = rows_of_block(work, place.block, place.blocks, true);
-    barrier.sync(cta, cuda::memory_order_acq_rel);
+    meet_at_entry(barrier);
     let_next_begin();
     push_rows(args.output.at<T>(0, other), args.input.at<const T>(0, own), args.hidden, others);
     barrier.sync(cta, cuda::memory_order_acq_rel);

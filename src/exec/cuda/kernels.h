@@ -55,8 +55,8 @@ struct tt_norm_launch {
 // that runs on the device; so before streams or kernels wait for a launch.
 cudaError_t tt_norm_load(const struct tt_norm_launch *launch);
 
-// For the next two `blocks` and the ranks may still be unset. Their answers depend on the shape,
-// the type, nranks, `barriers` and the device alone, so that ranks on equal devices agree.
+// For the next two `blocks` and `rank` may still be unset. Their answers depend on the shape, the
+// type, nranks, rank_count, `barriers` and the device alone, so that ranks on equal devices agree.
 
 // The most blocks per rank that are resident at once on the current device where `sharers` ranks
 // share it, at least 1; ranks may be in several launches and processes. cudaErrorInvalidValue where
