@@ -57,7 +57,10 @@ static void run_kernel(gpu_team *t, int set)
     for (int r = 0; r < t->problem.ranks; r++) {
         launch.rank[r].rank = r;
     }
-    CUDA(tt_norm_wished_blocks(&launch, t->problem.ranks, &launch.blocks));
+    if (t->blocks == 0) {
+        CUDA(tt_norm_wished_blocks(&launch, t->problem.ranks, &t->blocks));
+    }
+    launch.blocks = t->blocks;
     CUDA(tt_norm_start(&launch, t->stream[0]));
 }
 
@@ -272,8 +275,11 @@ static void run_pair_kernel(gpu_team *t, int set)
         launch.rank[0].rank = r;
         launch.rank[0].device_comm = &t->device_comm[r];
         CUDA(cudaSetDevice(t->device[r]));
-        CUDA(tt_norm_wished_blocks(&launch, 1, &launch.blocks));
-        launch.blocks = std::min<unsigned>(launch.blocks, PAIR_BARRIERS);
+        if (t->blocks == 0) {
+            CUDA(tt_norm_wished_blocks(&launch, 1, &t->blocks));
+            t->blocks = std::min<unsigned>(t->blocks, PAIR_BARRIERS);
+        }
+        launch.blocks = t->blocks;
         CUDA(tt_norm_start(&launch, t->stream[r]));
     }
 }

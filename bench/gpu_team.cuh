@@ -58,6 +58,7 @@ struct gpu_team {
     int barriers; // of the device communicators; 0: there are none
     ncclDevComm device_comm[MOST_RANKS];
     char *memory[MOST_RANKS]; // of each rank, by its own address
+    unsigned blocks;          // of the launches without the library; 0: not yet asked for
     char *base;               // rank r's memory is at base + r * stride too
     size_t stride;
 
