@@ -193,7 +193,7 @@ static void run_all_reduce(gpu_team *t, int set, bool one_shot)
     tutti::all_reduce_way way = {one_shot, false};
     tutti::all_reduce_grid grid = {0, threads};
     size_t count = t->problem.tokens * t->problem.hidden;
-    CUDA(tutti::all_reduce_blocks<float>(way, threads, count, t->problem.ranks, ALL_REDUCE_BARRIERS,
+    CUDA(tutti::all_reduce_blocks<float>(way, threads, count, t->sharers, ALL_REDUCE_BARRIERS,
                                          &grid.blocks));
     for (int r = 0; r < t->problem.ranks; r++) {
         tutti::all_reduce_arguments args = {
@@ -201,6 +201,7 @@ static void run_all_reduce(gpu_team *t, int set, bool one_shot)
             {t->window[r], (size_t)(t->output(r, set) - t->memory[r])},
             count,
             cuda::memory_order_acq_rel};
+        CUDA(cudaSetDevice(t->device[r]));
         CUDA(tutti::launch_all_reduce<float>(way, args, t->device_comm[r], ALL_REDUCE_BARRIERS,
                                              grid, t->stream[r]));
     }
@@ -216,14 +217,18 @@ static void run_two_shot(gpu_team *t, int set)
     run_all_reduce(t, set, false);
 }
 
-static void bench_all_reduce(const gpu_case *problem, const gpu_options *options)
+// `other`: what they are measured against.
+static void bench_all_reduce(const gpu_case *problem, int devices, const gpu_way *other,
+                             const gpu_options *options)
 {
     gpu_team t;
-    open_team(&t, problem, 1, ALL_REDUCE_BARRIERS);
-    std::vector<gpu_way> ways = {{"copies", run_copies, false, {}, {}},
-                                 {"two-shot", run_two_shot, false, {}, {}}};
+    open_team(&t, problem, devices, ALL_REDUCE_BARRIERS);
+    std::vector<gpu_way> ways = {{"two-shot", run_two_shot, false, {}, {}}};
     if (problem->tokens <= 256) { // each rank reads everything
         ways.push_back({"one-shot", run_one_shot, false, {}, {}});
+    }
+    if (other != nullptr) {
+        ways.push_back(*other);
     }
     time_ways(&t, &ways, options->rounds);
     print_ways(problem, &ways);
@@ -231,13 +236,16 @@ static void bench_all_reduce(const gpu_case *problem, const gpu_options *options
     close_team(&t);
 }
 
+static const size_t all_reduce_tokens[] = {4, 256, 4096, 32768};
+
 static void bench_all_reduces(const gpu_options *options)
 {
+    const gpu_way copies = {"copies", run_copies, false, {}, {}};
     printf("all-reduce kernels, a launch for each rank, against device copies\n");
-    for (size_t tokens : {4, 256, 4096, 32768}) {
+    for (size_t tokens : all_reduce_tokens) {
         for (int ranks : {2, 4, 8}) {
             gpu_case problem = {tokens, 1024, false, ranks};
-            bench_all_reduce(&problem, options);
+            bench_all_reduce(&problem, 1, &copies, options);
         }
     }
 }
@@ -314,6 +322,18 @@ static void run_nccl(gpu_team *t, int set)
         nccl_must(real_nccl.all_gather(nccl_scratch[r], t->output(r, set), count, type,
                                        nccl_comm[r], t->stream[r]),
                   "ncclAllGather");
+    }
+    nccl_must(real_nccl.group_end(), "ncclGroupEnd");
+}
+
+static void run_nccl_all_reduce(gpu_team *t, int set)
+{
+    size_t count = t->problem.tokens * t->problem.hidden;
+    nccl_must(real_nccl.group_start(), "ncclGroupStart");
+    for (int r = 0; r < 2; r++) {
+        nccl_must(real_nccl.all_reduce(t->input(r, set), t->output(r, set), count,
+                                       type_of(&t->problem), ncclSum, nccl_comm[r], t->stream[r]),
+                  "ncclAllReduce");
     }
     nccl_must(real_nccl.group_end(), "ncclGroupEnd");
 }
@@ -427,6 +447,12 @@ static void bench_pair(const gpu_options *options)
     }
     for (const two_device_bar &bar : two_device_bars) {
         bench_two_devices(&bar, store_rate, options);
+    }
+    const gpu_way nccl = {"NCCL", run_nccl_all_reduce, false, {}, {}};
+    printf("all-reduce kernels on two devices\n");
+    for (size_t tokens : all_reduce_tokens) {
+        gpu_case problem = {tokens, 1024, false, 2};
+        bench_all_reduce(&problem, 2, options->nccl != nullptr ? &nccl : nullptr, options);
     }
     for (int r = 0; options->nccl != nullptr && r < 2; r++) {
         CUDA(cudaSetDevice(r));

@@ -49,6 +49,7 @@ struct gpu_case {
 struct gpu_team {
     gpu_case problem;
     int sets;
+    int sharers; // ranks of a device
     int device[MOST_RANKS];
     cudaStream_t stream[MOST_RANKS];
     cudaEvent_t begin[MOST_RANKS], end[MOST_RANKS];
@@ -159,6 +160,7 @@ static inline void open_team(gpu_team *t, const gpu_case *problem, int devices, 
     const size_t enough = (size_t)1 << 29; // bytes that several caches do not hold
     *t = gpu_team();
     t->problem = *problem;
+    t->sharers = (problem->ranks + devices - 1) / devices;
     t->has_library = barriers >= 0;
     t->barriers = barriers;
     size_t once = 2 * problem->bytes() * (size_t)problem->ranks;
