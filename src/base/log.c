@@ -4,6 +4,7 @@
 #include "base/file_name.h"
 #include "base/params.h"
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -34,7 +35,7 @@ static _Thread_local char thread_error[ERROR_BYTES];
 static _Thread_local struct {
     const char *call; // NULL: none runs
     int rank, depth, relaxed;
-    enum cudaStreamCaptureMode mode; // the thread's own, meanwhile
+    CUstreamCaptureMode mode; // the thread's own, meanwhile
 } running;
 
 static const struct {
@@ -207,18 +208,19 @@ static void store_error(const char *text)
     pthread_mutex_unlock(&mutex);
 }
 
+// By the driver's function: the runtime's makes a context in a thread that has none yet.
 void tt_relax_begin(void)
 {
     if (running.relaxed++ == 0) {
-        running.mode = cudaStreamCaptureModeRelaxed;
-        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
+        running.mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        (void)cuThreadExchangeStreamCaptureMode(&running.mode);
     }
 }
 
 void tt_relax_end(void)
 {
     if (--running.relaxed == 0) {
-        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
+        (void)cuThreadExchangeStreamCaptureMode(&running.mode);
     }
 }
 
