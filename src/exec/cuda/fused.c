@@ -125,8 +125,7 @@ static ncclResult_t come_last(struct tt_host *host, struct tt_meeting *meeting)
 {
     ncclResult_t result = launch_for_all(host, meeting);
     int settled = settle_own(host, meeting); // a communicator may be gone once it is known
-    tt_meeting_launched(host->group, meeting, result == ncclSuccess);
-    tt_meeting_leave(host->group, meeting, settled + 1);
+    tt_meeting_launched(host->group, meeting, result == ncclSuccess, settled + 1);
     host->patience_ns = most_patience_ns;
     return result;
 }
@@ -138,7 +137,7 @@ static ncclResult_t wait_in_stream(struct tt_host *host, struct tt_meeting *meet
                                    cudaStream_t stream)
 {
     uint32_t number = (uint32_t)meeting->number;
-    tt_meeting_leave(host->group, meeting, 1);
+    tt_meeting_leave(host->group, meeting);
     TRY_DRIVER(cuStreamWaitValue32(stream, met_word(host), number, CU_STREAM_WAIT_VALUE_GEQ));
     TRY_DRIVER(cuEventRecord(host->ended, stream));
     atomic_store(&host->has_ended, true);
@@ -180,7 +179,7 @@ static ncclResult_t come_early(struct tt_host *host, struct tt_meeting *meeting,
         atomic_load_explicit(&meeting->state, memory_order_acquire) == TT_MEETING_LAUNCHED) {
         result = tt_cuda((int)cuStreamWaitEvent(stream, host->group->done, 0), "cuStreamWaitEvent");
     }
-    tt_meeting_leave(host->group, meeting, 1);
+    tt_meeting_leave(host->group, meeting);
     return result;
 }
 
@@ -249,7 +248,7 @@ static ncclResult_t meet(struct tt_host *host, const struct tt_rmsnorm *operatio
                         &meeting, &last));
     if (meeting->arrival[host->index].is_behind) {
         if (last) {
-            tt_meeting_launched(host->group, meeting, false);
+            tt_meeting_launched(host->group, meeting, false, 1);
         }
         return refuse_stream(host);
     }

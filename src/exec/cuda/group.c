@@ -278,19 +278,6 @@ bool tt_meeting_lose_patience(struct tt_group *group, struct tt_meeting *meeting
     return waits;
 }
 
-void tt_meeting_launched(struct tt_group *group, struct tt_meeting *meeting, bool success)
-{
-    (void)pthread_mutex_lock(&group->mutex);
-    group->launching--;
-    (void)pthread_mutex_unlock(&group->mutex);
-    if (success) {
-        atomic_store_explicit(&group->launched, meeting->number, memory_order_release);
-    }
-    // R1: the launch happens before what A1 in fused.c does with it.
-    atomic_store_explicit(&meeting->state, success ? TT_MEETING_LAUNCHED : TT_MEETING_FAILED,
-                          memory_order_release);
-}
-
 bool tt_meeting_has_stream(const struct tt_meeting *meeting, int arrival, int index)
 {
     unsigned long long id = meeting->arrival[arrival].stream_id;
@@ -302,21 +289,43 @@ bool tt_meeting_has_stream(const struct tt_meeting *meeting, int arrival, int in
     return meeting->arrival[index].stream_id == id;
 }
 
-void tt_meeting_leave(struct tt_group *group, struct tt_meeting *meeting, int ranks)
+// With the mutex held.
+static void leave(struct tt_group *group, struct tt_meeting *meeting, int ranks)
+{
+    meeting->left += ranks;
+    if (meeting->left < group->size) {
+        return;
+    }
+    struct tt_meeting **link = &group->open;
+    while (*link != meeting) {
+        link = &(*link)->next;
+    }
+    *link = meeting->next;
+    for (int i = 0; i < group->size; i++) {
+        meeting->arrival[i].waits = meeting->arrival[i].is_lent = false;
+    }
+    meeting->next = group->spare;
+    group->spare = meeting;
+}
+
+void tt_meeting_launched(struct tt_group *group, struct tt_meeting *meeting, bool success,
+                         int ranks)
 {
     (void)pthread_mutex_lock(&group->mutex);
-    meeting->left += ranks;
-    if (meeting->left == group->size) {
-        struct tt_meeting **link = &group->open;
-        while (*link != meeting) {
-            link = &(*link)->next;
-        }
-        *link = meeting->next;
-        for (int i = 0; i < group->size; i++) {
-            meeting->arrival[i].waits = meeting->arrival[i].is_lent = false;
-        }
-        meeting->next = group->spare;
-        group->spare = meeting;
+    group->launching--;
+    if (success) {
+        atomic_store_explicit(&group->launched, meeting->number, memory_order_release);
     }
+    // R1: the launch happens before what A1 in fused.c does with it.
+    atomic_store_explicit(&meeting->state, success ? TT_MEETING_LAUNCHED : TT_MEETING_FAILED,
+                          memory_order_release);
+    leave(group, meeting, ranks);
+    (void)pthread_mutex_unlock(&group->mutex);
+}
+
+void tt_meeting_leave(struct tt_group *group, struct tt_meeting *meeting)
+{
+    (void)pthread_mutex_lock(&group->mutex);
+    leave(group, meeting, 1);
     (void)pthread_mutex_unlock(&group->mutex);
 }

@@ -76,9 +76,11 @@ ncclResult_t tt_meeting_take_back(struct tt_group *group, struct tt_meeting *mee
 // True: the stream of `index` is going to wait. False: not yet, as all have come and the launch is
 // at hand, or as the stream is lent in another rank's name.
 bool tt_meeting_lose_patience(struct tt_group *group, struct tt_meeting *meeting, int index);
-void tt_meeting_launched(struct tt_group *group, struct tt_meeting *meeting, bool success);
-// So many ranks need the meeting no more.
-void tt_meeting_leave(struct tt_group *group, struct tt_meeting *meeting, int ranks);
+// `ranks`, the one that has launched among them, need the meeting no more.
+void tt_meeting_launched(struct tt_group *group, struct tt_meeting *meeting, bool success,
+                         int ranks);
+// Another one needs it no more.
+void tt_meeting_leave(struct tt_group *group, struct tt_meeting *meeting);
 
 // Whether an arrival's stream is that of a rank before it, of those that lend theirs, or of
 // `index`.
