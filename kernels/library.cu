@@ -36,8 +36,8 @@ template <typename T> way choose_way(const tt_norm_launch *launch)
     return !launch->barriers ? WAY_STREAMS : pushes ? WAY_PUSHING : WAY_MEETING;
 }
 
-// 1 and 2 ranks have kernels of their own; from 4 on the one for all is as fast. two_alone: two
-// ranks, one of them in the launch.
+// 1 and 2 ranks have kernels of their own, and 8 for short rows; else the one for all is as fast.
+// two_alone: two ranks, one of them in the launch.
 template <typename T, int packs> const void *team_kernel(int ranks, bool two_alone, way way)
 {
 #define KERNEL(name, n) reinterpret_cast<const void *>(&tutti::name<T, packs, n>)
@@ -46,6 +46,9 @@ template <typename T, int packs> const void *team_kernel(int ranks, bool two_alo
     }
     if (way == WAY_MEETING) {
         return two_alone ? KERNEL(rmsnorm_team_meeting, 2) : KERNEL(rmsnorm_team_meeting, 0);
+    }
+    if (packs == 1 && ranks == 8) {
+        return KERNEL(rmsnorm_team, packs == 1 ? 8 : 0);
     }
     return ranks == 1   ? KERNEL(rmsnorm_team, 1)
            : ranks == 2 ? KERNEL(rmsnorm_team, 2)
