@@ -18,6 +18,8 @@ struct shape {
     bool with_gamma; // of ones, which lie where 16 bytes do not begin on odd ranks
 };
 static const struct shape odd = {37, 1030, 20, false};
+// Rows of whole 16 bytes.
+static const struct shape even = {37, 1024, 4, false};
 // So many bytes that two GPUs take another way than with few, unless it is in place.
 static const struct shape large = {2051, 1024, 2, true};
 
@@ -111,6 +113,10 @@ static void normalise_odd(int rank, int size)
 {
     normalise(rank, size, &odd);
 }
+static void normalise_even(int rank, int size)
+{
+    normalise(rank, size, &even);
+}
 static void normalise_large(int rank, int size)
 {
     normalise(rank, size, &large);
@@ -131,6 +137,7 @@ static void threads(void)
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         run_thread_ranks(sizes[i], normalise_odd, 60);
     }
+    run_thread_ranks(8, normalise_even, 60);
     run_thread_ranks(2, normalise_large, 60);
 }
 
