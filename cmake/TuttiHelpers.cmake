@@ -121,7 +121,7 @@ function(tutti_add_test)
         SKIP_RETURN_CODE 77 LABELS "${T_LABELS}" ENVIRONMENT "${T_ENVIRONMENT}")
 endfunction()
 
-# What tutti_add_test does for tests that need a GPU. None is default. One that waits has no GPU for itself.
+# What tutti_add_test does for tests that need a GPU. None is default.
 function(tutti_add_gpu_test)
     cmake_parse_arguments(T "" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
     if(NOT T_TIMEOUT)
@@ -145,10 +145,7 @@ function(tutti_add_gpu_test)
         endif()
         add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/support/on_gpu --${way} ${T_COMMAND})
         set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} COST ${T_TIMEOUT} SKIP_RETURN_CODE 77
-            LABELS "${T_LABELS};gpu" ENVIRONMENT "${T_ENVIRONMENT};NCCL_NVLS_ENABLE=0")
-        if(NOT waits IN_LIST T_LABELS)
-            set_tests_properties(${name} PROPERTIES RESOURCE_LOCK gpu)
-        endif()
+            LABELS "${T_LABELS};gpu" ENVIRONMENT "${T_ENVIRONMENT};NCCL_NVLS_ENABLE=0" RESOURCE_LOCK gpu)
     endforeach()
 endfunction()
 

@@ -57,5 +57,5 @@ foreach(how threads processes mps)
 endforeach()
 
 # A kernel that waits for ever ends the program.
-gpu_lesson(gpu_deadlock waits ${PROJECT_SOURCE_DIR}/tests/support/golden 0 ${expected}/debugging_gpu_deadlock.txt
+gpu_lesson(gpu_deadlock "" ${PROJECT_SOURCE_DIR}/tests/support/golden 0 ${expected}/debugging_gpu_deadlock.txt
     sh -c "\"$0\" --fault deadlock 2>/dev/null | sed 's/^rank [01]/rank R/' | head -n 3" ${lessons_folder}/debugging)
