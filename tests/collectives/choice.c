@@ -175,9 +175,11 @@ static void memory_of_its_own(int rank, int size)
             works(&m, &area, by_switch[f], 10000);
         }
         ranks_barrier();
+        int held = shared_pieces();
         leave_with_area(&m, &area);
         ranks_barrier();
         pieces[i] = shared_pieces();
+        EXPECT(pieces[i] < held);
     }
     EXPECT_EQ(pieces[2], pieces[1]);
 }
