@@ -6,6 +6,7 @@
 #include "../kernels/launch_all_reduce.cuh"
 #include "../src/exec/cuda/kernels.h"
 #include "gpu_check.cuh"
+#include "gpu_limit.cuh"
 #include "gpu_nccl.h"
 #include "gpu_plain.cuh"
 
@@ -56,11 +57,15 @@ static void run_kernel(gpu_team *t, int set)
     for (int r = 0; r < t->problem.ranks; r++) {
         launch.rank[r].rank = r;
     }
-    CUDA(tt_norm_wished_blocks(&launch, t->problem.ranks, &launch.blocks));
+    if (t->blocks == 0) {
+        CUDA(tt_norm_wished_blocks(&launch, t->problem.ranks, &t->blocks));
+    }
+    launch.blocks = t->blocks;
     CUDA(tt_norm_start(&launch, t->stream[0]));
 }
 
-static void run_library(gpu_team *t, int set)
+// The calls of all ranks, on a stream for each or all on one.
+static void run_library_on(gpu_team *t, int set, bool one_stream)
 {
     tuttiRMSNormOptions options = TUTTI_RMSNORM_OPTIONS_INITIALIZER;
     options.eps = bench_eps;
@@ -69,9 +74,19 @@ static void run_library(gpu_team *t, int set)
         CUDA(cudaSetDevice(t->device[r]));
         NCCL(tuttiAllReduceRMSNorm(t->input(r, set), t->output(r, set), t->problem.tokens,
                                    t->problem.hidden, &options, type_of(&t->problem), t->comm[r],
-                                   t->stream[r]));
+                                   t->stream[one_stream ? 0 : r]));
     }
     NCCL(ncclGroupEnd());
+}
+
+static void run_library(gpu_team *t, int set)
+{
+    run_library_on(t, set, false);
+}
+
+static void run_one_stream(gpu_team *t, int set)
+{
+    run_library_on(t, set, true);
 }
 
 // ---- One device
@@ -92,16 +107,29 @@ static const one_device_bar one_device_bars[] = {
 
 static void print_ways(const gpu_case *problem, const std::vector<gpu_way> *ways)
 {
+    const gpu_way *limit = find_limit(ways);
     printf("%5zu x %4zu %-5s  %d rank%s us:", problem->tokens, problem->hidden, problem->type(),
            problem->ranks, problem->ranks == 1 ? ", " : "s,");
     for (const gpu_way &way : *ways) {
-        printf("  %s %.2f", way.name, way.median());
+        if (!way.is_limit) {
+            printf("  %s %.2f", way.name, way.median());
+        }
+    }
+    if (limit != nullptr) {
+        printf("  limit %.2f (%s)", limit->median(), limit->name);
+    }
+    printf("\n         host's calls, us:");
+    for (const gpu_way &way : *ways) {
+        if (!way.is_limit) {
+            printf("  %s %.1f", way.name, gpu_way::median_of(way.host));
+        }
     }
     printf("\n");
 }
 
+// limit: microseconds that a copy by a kernel takes. A bar beyond it is said to be so.
 static void judge_one_device(const one_device_bar *bar, const gpu_way *way, double copies,
-                             double plain)
+                             double plain, double limit)
 {
     char text[160];
     double rate = copies / way->median();
@@ -110,8 +138,9 @@ static void judge_one_device(const one_device_bar *bar, const gpu_way *way, doub
     verdict(rate >= bar->least_of_copies, text);
     if (plain > 0) {
         double times = way->median() / plain;
-        snprintf(text, sizeof text, "%s: %.3f times as long as the plain form (bar %.2f)",
-                 way->name, times, bar->most_of_plain);
+        snprintf(text, sizeof text, "%s: %.3f times as long as the plain form (bar %.2f%s)",
+                 way->name, times, bar->most_of_plain,
+                 limit > bar->most_of_plain * plain ? ", beyond the limit" : "");
         verdict(times <= bar->most_of_plain, text);
     }
 }
@@ -122,25 +151,31 @@ static void bench_one_device(const one_device_bar *bar, const gpu_options *optio
     bool with_plain = bar->most_of_plain > 0 && !options->kernels;
     int barriers = with_plain ? (int)bar->problem.tokens / bar->problem.ranks : 0;
     open_team(&t, &bar->problem, 1, options->kernels ? -1 : barriers);
-    std::vector<gpu_way> ways = {{"copies", run_copies, false, {}},
-                                 {"kernel", run_kernel, true, {}}};
+    std::vector<gpu_way> ways = {{"copies", run_copies, false, {}, {}},
+                                 {"kernel", run_kernel, true, {}, {}}};
     if (t.has_library) {
-        ways.push_back({"library", run_library, true, {}});
+        ways.push_back({"library", run_library, true, {}, {}});
+        ways.push_back({"one stream", run_one_stream, true, {}, {}});
     }
     if (with_plain) {
-        ways.push_back({"plain", run_plain, true, {}});
+        ways.push_back({"plain", run_plain, true, {}, {}});
     }
     for (const gpu_way &way : ways) {
         if (way.is_rmsnorm) {
             check_way(&t, &way);
         }
     }
+    double plain = 0;
+    size_t others = ways.size();
+    add_limits(&t, &ways);
     time_ways(&t, &ways, options->rounds);
     print_ways(&bar->problem, &ways);
-    for (size_t i = 1; i < ways.size(); i++) {
+    for (const gpu_way &way : ways) {
+        plain = way.run == run_plain ? way.median() : plain;
+    }
+    for (size_t i = 1; i < others; i++) {
         if (ways[i].run != run_plain) {
-            judge_one_device(bar, &ways[i], ways[0].median(),
-                             with_plain ? ways.back().median() : 0);
+            judge_one_device(bar, &ways[i], ways[0].median(), plain, find_limit(&ways)->median());
         }
     }
     fflush(stdout);
@@ -158,7 +193,7 @@ static void run_all_reduce(gpu_team *t, int set, bool one_shot)
     tutti::all_reduce_way way = {one_shot, false};
     tutti::all_reduce_grid grid = {0, threads};
     size_t count = t->problem.tokens * t->problem.hidden;
-    CUDA(tutti::all_reduce_blocks<float>(way, threads, count, t->problem.ranks, ALL_REDUCE_BARRIERS,
+    CUDA(tutti::all_reduce_blocks<float>(way, threads, count, t->sharers, ALL_REDUCE_BARRIERS,
                                          &grid.blocks));
     for (int r = 0; r < t->problem.ranks; r++) {
         tutti::all_reduce_arguments args = {
@@ -166,6 +201,7 @@ static void run_all_reduce(gpu_team *t, int set, bool one_shot)
             {t->window[r], (size_t)(t->output(r, set) - t->memory[r])},
             count,
             cuda::memory_order_acq_rel};
+        CUDA(cudaSetDevice(t->device[r]));
         CUDA(tutti::launch_all_reduce<float>(way, args, t->device_comm[r], ALL_REDUCE_BARRIERS,
                                              grid, t->stream[r]));
     }
@@ -181,14 +217,18 @@ static void run_two_shot(gpu_team *t, int set)
     run_all_reduce(t, set, false);
 }
 
-static void bench_all_reduce(const gpu_case *problem, const gpu_options *options)
+// `other`: what they are measured against.
+static void bench_all_reduce(const gpu_case *problem, int devices, const gpu_way *other,
+                             const gpu_options *options)
 {
     gpu_team t;
-    open_team(&t, problem, 1, ALL_REDUCE_BARRIERS);
-    std::vector<gpu_way> ways = {{"copies", run_copies, false, {}},
-                                 {"two-shot", run_two_shot, false, {}}};
+    open_team(&t, problem, devices, ALL_REDUCE_BARRIERS);
+    std::vector<gpu_way> ways = {{"two-shot", run_two_shot, false, {}, {}}};
     if (problem->tokens <= 256) { // each rank reads everything
-        ways.push_back({"one-shot", run_one_shot, false, {}});
+        ways.push_back({"one-shot", run_one_shot, false, {}, {}});
+    }
+    if (other != nullptr) {
+        ways.push_back(*other);
     }
     time_ways(&t, &ways, options->rounds);
     print_ways(problem, &ways);
@@ -196,13 +236,16 @@ static void bench_all_reduce(const gpu_case *problem, const gpu_options *options
     close_team(&t);
 }
 
+static const size_t all_reduce_tokens[] = {4, 256, 4096, 32768};
+
 static void bench_all_reduces(const gpu_options *options)
 {
+    const gpu_way copies = {"copies", run_copies, false, {}, {}};
     printf("all-reduce kernels, a launch for each rank, against device copies\n");
-    for (size_t tokens : {4, 256, 4096, 32768}) {
+    for (size_t tokens : all_reduce_tokens) {
         for (int ranks : {2, 4, 8}) {
             gpu_case problem = {tokens, 1024, false, ranks};
-            bench_all_reduce(&problem, options);
+            bench_all_reduce(&problem, 1, &copies, options);
         }
     }
 }
@@ -218,6 +261,34 @@ static void nccl_must(ncclResult_t result, const char *call)
     if (result != ncclSuccess) {
         fprintf(stderr, "bench: NCCL's %s: error %d\n", call, (int)result);
         exit(1);
+    }
+}
+
+enum { PAIR_BARRIERS = 528 }; // as many as the library has for itself
+
+// The launches that the library makes, without the library around them.
+static void run_pair_kernel(gpu_team *t, int set)
+{
+    for (int r = 0; r < 2; r++) {
+        tt_norm_launch launch = {};
+        launch.input = {t->base + (t->input(0, set) - t->memory[0]), t->stride};
+        launch.output = {t->base + (t->output(0, set) - t->memory[0]), t->stride};
+        launch.tokens = t->problem.tokens;
+        launch.hidden = t->problem.hidden;
+        launch.eps = bench_eps;
+        launch.data_type = type_of(&t->problem);
+        launch.nranks = 2;
+        launch.barriers = launch.alone = true;
+        launch.rank_count = 1;
+        launch.rank[0].rank = r;
+        launch.rank[0].device_comm = &t->device_comm[r];
+        CUDA(cudaSetDevice(t->device[r]));
+        if (t->blocks == 0) {
+            CUDA(tt_norm_wished_blocks(&launch, 1, &t->blocks));
+            t->blocks = std::min<unsigned>(t->blocks, PAIR_BARRIERS);
+        }
+        launch.blocks = t->blocks;
+        CUDA(tt_norm_start(&launch, t->stream[r]));
     }
 }
 
@@ -251,6 +322,18 @@ static void run_nccl(gpu_team *t, int set)
         nccl_must(real_nccl.all_gather(nccl_scratch[r], t->output(r, set), count, type,
                                        nccl_comm[r], t->stream[r]),
                   "ncclAllGather");
+    }
+    nccl_must(real_nccl.group_end(), "ncclGroupEnd");
+}
+
+static void run_nccl_all_reduce(gpu_team *t, int set)
+{
+    size_t count = t->problem.tokens * t->problem.hidden;
+    nccl_must(real_nccl.group_start(), "ncclGroupStart");
+    for (int r = 0; r < 2; r++) {
+        nccl_must(real_nccl.all_reduce(t->input(r, set), t->output(r, set), count,
+                                       type_of(&t->problem), ncclSum, nccl_comm[r], t->stream[r]),
+                  "ncclAllReduce");
     }
     nccl_must(real_nccl.group_end(), "ncclGroupEnd");
 }
@@ -294,41 +377,52 @@ static double measure_stores(const gpu_options *options)
     gpu_case problem = {32768, 2048, false, 2};
     gpu_team t;
     open_team(&t, &problem, 2, 0);
-    std::vector<gpu_way> ways = {{"stores", run_stores, false, {}}};
+    std::vector<gpu_way> ways = {{"stores", run_stores, false, {}, {}}};
     time_ways(&t, &ways, options->rounds);
     double rate = (double)problem.bytes() / ways[0].median() * 1e-3;
     close_team(&t);
     return rate;
 }
 
+// nccl: microseconds of its three calls; 0: not measured.
+static void judge_two_devices(const two_device_bar *bar, const gpu_way *way, double nccl,
+                              double store_rate)
+{
+    char text[160];
+    if (nccl > 0) {
+        double times = way->median() / nccl;
+        snprintf(text, sizeof text, "%s: %.3f times as long as NCCL's three calls (bar %.2f)",
+                 way->name, times, bar->most_of_nccl);
+        verdict(times <= bar->most_of_nccl, text);
+    }
+    // Half of a rank's bytes come to each device to be added, half of the output goes to the other.
+    double rate = (double)bar->problem.bytes() / way->median() * 1e-3 / store_rate;
+    if (bar->problem.bytes() >= (64u << 20)) {
+        snprintf(text, sizeof text, "%s: %.3f of the rate of stores (bar 0.93)", way->name, rate);
+        verdict(rate >= 0.93, text);
+    } else {
+        printf("         %s: %.3f of the rate of stores\n", way->name, rate);
+    }
+}
+
 static void bench_two_devices(const two_device_bar *bar, double store_rate,
                               const gpu_options *options)
 {
     gpu_team t;
-    char text[160];
-    open_team(&t, &bar->problem, 2, 0);
-    std::vector<gpu_way> ways = {{"library", run_library, true, {}}};
+    open_team(&t, &bar->problem, 2, PAIR_BARRIERS);
+    std::vector<gpu_way> ways = {{"library", run_library, true, {}, {}},
+                                 {"kernel", run_pair_kernel, true, {}, {}}};
     if (options->nccl != nullptr) {
-        ways.push_back({"NCCL", run_nccl, true, {}});
+        ways.push_back({"NCCL", run_nccl, true, {}, {}});
     }
     for (const gpu_way &way : ways) {
         check_way(&t, &way);
     }
     time_ways(&t, &ways, options->rounds);
     print_ways(&bar->problem, &ways);
-    if (options->nccl != nullptr) {
-        double times = ways[0].median() / ways[1].median();
-        snprintf(text, sizeof text, "library: %.3f times as long as NCCL's three calls (bar %.2f)",
-                 times, bar->most_of_nccl);
-        verdict(times <= bar->most_of_nccl, text);
-    }
-    // Half of a rank's bytes come to each device to be added, half of the output goes to the other.
-    double rate = (double)bar->problem.bytes() / ways[0].median() * 1e-3 / store_rate;
-    if (bar->problem.bytes() >= (64u << 20)) {
-        snprintf(text, sizeof text, "library: %.3f of the rate of stores (bar 0.93)", rate);
-        verdict(rate >= 0.93, text);
-    } else {
-        printf("         library: %.3f of the rate of stores\n", rate);
+    for (int i = 0; i < 2; i++) {
+        judge_two_devices(bar, &ways[i], options->nccl != nullptr ? ways[2].median() : 0,
+                          store_rate);
     }
     fflush(stdout);
     close_team(&t);
@@ -353,6 +447,12 @@ static void bench_pair(const gpu_options *options)
     }
     for (const two_device_bar &bar : two_device_bars) {
         bench_two_devices(&bar, store_rate, options);
+    }
+    const gpu_way nccl = {"NCCL", run_nccl_all_reduce, false, {}, {}};
+    printf("all-reduce kernels on two devices\n");
+    for (size_t tokens : all_reduce_tokens) {
+        gpu_case problem = {tokens, 1024, false, 2};
+        bench_all_reduce(&problem, 2, options->nccl != nullptr ? &nccl : nullptr, options);
     }
     for (int r = 0; options->nccl != nullptr && r < 2; r++) {
         CUDA(cudaSetDevice(r));

@@ -32,5 +32,6 @@ bool bench_nccl_open(const char *file, struct bench_nccl *nccl)
            find(library, "ncclGroupStart", &nccl->group_start) &&
            find(library, "ncclGroupEnd", &nccl->group_end) &&
            find(library, "ncclReduceScatter", &nccl->reduce_scatter) &&
+           find(library, "ncclAllReduce", &nccl->all_reduce) &&
            find(library, "ncclAllGather", &nccl->all_gather);
 }

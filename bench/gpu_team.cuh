@@ -10,6 +10,7 @@
 #include <nccl_device.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,7 @@ struct gpu_case {
 struct gpu_team {
     gpu_case problem;
     int sets;
+    int sharers; // ranks of a device
     int device[MOST_RANKS];
     cudaStream_t stream[MOST_RANKS];
     cudaEvent_t begin[MOST_RANKS], end[MOST_RANKS];
@@ -57,6 +59,7 @@ struct gpu_team {
     int barriers; // of the device communicators; 0: there are none
     ncclDevComm device_comm[MOST_RANKS];
     char *memory[MOST_RANKS]; // of each rank, by its own address
+    unsigned blocks;          // of the launches without the library; 0: not yet asked for
     char *base;               // rank r's memory is at base + r * stride too
     size_t stride;
 
@@ -157,6 +160,7 @@ static inline void open_team(gpu_team *t, const gpu_case *problem, int devices, 
     const size_t enough = (size_t)1 << 29; // bytes that several caches do not hold
     *t = gpu_team();
     t->problem = *problem;
+    t->sharers = (problem->ranks + devices - 1) / devices;
     t->has_library = barriers >= 0;
     t->barriers = barriers;
     size_t once = 2 * problem->bytes() * (size_t)problem->ranks;
@@ -200,14 +204,18 @@ static inline void close_team(gpu_team *t)
 struct gpu_way {
     const char *name;
     void (*run)(gpu_team *t, int set);
-    bool is_rmsnorm; // its outputs are checked
-    std::vector<double> us;
+    bool is_rmsnorm;              // its outputs are checked
+    std::vector<double> us, host; // microseconds of an operation; of the calls that enqueue it
+    bool is_limit = false;        // one of the copies of gpu_limit.cuh
 
+    static double median_of(std::vector<double> values)
+    {
+        std::sort(values.begin(), values.end());
+        return values.empty() ? 0 : values[values.size() / 2];
+    }
     double median() const
     {
-        std::vector<double> sorted = us;
-        std::sort(sorted.begin(), sorted.end());
-        return sorted.empty() ? 0 : sorted[sorted.size() / 2];
+        return median_of(us);
     }
 };
 
@@ -219,19 +227,22 @@ static inline void wait_team(const gpu_team *t)
     }
 }
 
-// Microseconds of one of `batch` operations, back to back on sets in turn: of the stream that takes
-// longest, by the devices' clocks.
-static inline double time_batch(gpu_team *t, const gpu_way *way, int batch)
+// Adds the microseconds of one of `batch` operations, back to back on sets in turn: of the stream
+// that takes longest, by the devices' clocks.
+static inline void time_batch(gpu_team *t, gpu_way *way, int batch)
 {
+    typedef std::chrono::steady_clock clock;
     double longest = 0;
     wait_team(t);
     for (int r = 0; r < t->problem.ranks; r++) {
         CUDA(cudaSetDevice(t->device[r]));
         CUDA(cudaEventRecord(t->begin[r], t->stream[r]));
     }
+    clock::time_point start = clock::now();
     for (int i = 0; i < batch; i++) {
         way->run(t, i % t->sets);
     }
+    std::chrono::duration<double, std::micro> enqueued = clock::now() - start;
     for (int r = 0; r < t->problem.ranks; r++) {
         CUDA(cudaSetDevice(t->device[r]));
         CUDA(cudaEventRecord(t->end[r], t->stream[r]));
@@ -242,19 +253,22 @@ static inline double time_batch(gpu_team *t, const gpu_way *way, int batch)
         CUDA(cudaEventElapsedTime(&ms, t->begin[r], t->end[r]));
         longest = std::max(longest, (double)ms * 1e3 / batch);
     }
-    return longest;
+    way->us.push_back(longest);
+    way->host.push_back(enqueued.count() / batch);
 }
 
-// All ways in turn, `rounds` times, after one round that does not count.
+// All ways in turn, `rounds` times, after one round that does not count. Batches are long, so that
+// the host's time for the first operation counts for little.
 static inline void time_ways(gpu_team *t, std::vector<gpu_way> *ways, int rounds)
 {
-    int batch = t->problem.bytes() * (size_t)t->problem.ranks > (256u << 20) ? 4 : 32;
+    const int batch = 32;
     for (int round = 0; round <= rounds; round++) {
         for (gpu_way &way : *ways) {
-            double us = time_batch(t, &way, batch);
-            if (round > 0) {
-                way.us.push_back(us);
+            if (round == 1) {
+                way.us.clear();
+                way.host.clear();
             }
+            time_batch(t, &way, batch);
         }
     }
 }

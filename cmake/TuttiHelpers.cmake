@@ -45,6 +45,9 @@ if(TUTTI_DEVICE STREQUAL "cuda")
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     set(CMAKE_CUDA_STANDARD 17)
+    # Environment of tests with kernels of their own that wait for other ranks': else CUDA loads a kernel when it is first
+    # launched, and may wait for those that run.
+    set(TUTTI_KERNELS_LOADED_FIRST CUDA_MODULE_LOADING=EAGER)
     target_link_libraries(tutti_device INTERFACE CUDA::cudart_static)
 elseif(TUTTI_DEVICE STREQUAL "cpu")
     target_link_libraries(tutti_device INTERFACE cudart)
@@ -93,7 +96,8 @@ endfunction()
 # Exit status 0 passes, 77 skips (the last line says why), anything else fails. Tests with long limits start first. `./dev
 # test` runs twice as many at once as there are cores: a test takes two places, or one if it sleeps most of its time
 # (label waits). In the build for real GPUs a test needs one, and has it for itself, with NVLink multicast off, unless
-# it has the label nogpu.
+# it has the label nogpu; with the label gpus there is another, name_gpus, on all GPUs there are; with the label mps it
+# runs under CUDA's multi-process service.
 function(tutti_add_test)
     cmake_parse_arguments(T "" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
     if(NOT T_TIMEOUT)
@@ -104,8 +108,8 @@ function(tutti_add_test)
         set(places 1)
     endif()
     if(TUTTI_DEVICE STREQUAL "cuda" AND NOT nogpu IN_LIST T_LABELS)
-        list(APPEND T_LABELS gpu)
-        list(APPEND T_ENVIRONMENT NCCL_NVLS_ENABLE=0)
+        tutti_add_gpu_test(${ARGN})
+        return()
     endif()
     tutti_is_default(is_default ${T_LABELS})
     if(is_default)
@@ -115,9 +119,34 @@ function(tutti_add_test)
     add_test(NAME ${T_NAME} COMMAND ${T_COMMAND})
     set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} COST ${T_TIMEOUT} PROCESSORS ${places}
         SKIP_RETURN_CODE 77 LABELS "${T_LABELS}" ENVIRONMENT "${T_ENVIRONMENT}")
-    if(gpu IN_LIST T_LABELS)
-        set_tests_properties(${T_NAME} PROPERTIES RESOURCE_LOCK gpu)
+endfunction()
+
+# What tutti_add_test does for tests that need a GPU. None is default.
+function(tutti_add_gpu_test)
+    cmake_parse_arguments(T "" "NAME;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
+    if(NOT T_TIMEOUT)
+        set(T_TIMEOUT 60)
     endif()
+    list(GET T_COMMAND 0 program)
+    if(TARGET ${program})
+        list(POP_FRONT T_COMMAND)
+        list(PREPEND T_COMMAND $<TARGET_FILE:${program}>)
+    endif()
+    set(ways one)
+    if(mps IN_LIST T_LABELS)
+        set(ways mps)
+    elseif(gpus IN_LIST T_LABELS)
+        set(ways one all)
+    endif()
+    foreach(way ${ways})
+        set(name ${T_NAME})
+        if(way STREQUAL "all")
+            set(name ${T_NAME}_gpus)
+        endif()
+        add_test(NAME ${name} COMMAND ${PROJECT_SOURCE_DIR}/tests/support/on_gpu --${way} ${T_COMMAND})
+        set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} COST ${T_TIMEOUT} SKIP_RETURN_CODE 77
+            LABELS "${T_LABELS};gpu" ENVIRONMENT "${T_ENVIRONMENT};NCCL_NVLS_ENABLE=0" RESOURCE_LOCK gpu)
+    endforeach()
 endfunction()
 
 # Whether `./dev test` runs a test of these labels in this build (CONTRIBUTING.md has the rule): tutti_is_default(out label...)

@@ -1,51 +1,61 @@
-# The lessons on real GPUs: ranks as threads, as processes, and as processes under MPS; refusals. Skipped where
-# there is no GPU. SPDX-License-Identifier: Apache-2.0
-set(on_gpu ${PROJECT_SOURCE_DIR}/tests/support/on_gpu)
+# The lessons on real GPUs: ranks as threads, as processes, and as processes under MPS; on several GPUs; refusals.
+# Skipped where there is no GPU. SPDX-License-Identifier: Apache-2.0
 set(expected ${CMAKE_CURRENT_SOURCE_DIR}/expected)
 
-# gpu_lesson(name command...)
-function(gpu_lesson name)
-    tutti_add_test(NAME lesson_${name} LABELS lessons TIMEOUT 150 COMMAND ${on_gpu} ${ARGN})
+# gpu_lesson(name "further labels" command...)
+function(gpu_lesson name labels)
+    tutti_add_test(NAME lesson_${name} LABELS lessons ${labels} TIMEOUT 150 COMMAND ${ARGN})
 endfunction()
 
-# gpu_golden(name status program arguments...): prints exactly expected/name.txt, apart from stderr, where the library
-# says that ranks share a GPU.
-function(gpu_golden name status program)
-    gpu_lesson(${name} ${PROJECT_SOURCE_DIR}/tests/support/golden ${status} ${expected}/${name}.txt
+# gpu_golden(name "further labels" status program arguments...): prints exactly expected/name.txt, apart from stderr,
+# where the library says that ranks share a GPU.
+function(gpu_golden name labels status program)
+    gpu_lesson(${name} "${labels}" ${PROJECT_SOURCE_DIR}/tests/support/golden ${status} ${expected}/${name}.txt
         sh -c "exec \"$0\" \"$@\" 2>/dev/null" ${lessons_folder}/${program} ${ARGN})
 endfunction()
 
-gpu_golden(by_hand 0 by_hand)
-gpu_golden(lsa 0 rmsnorm_lsa --ranks 2 --tokens 256 --hidden 128)
-gpu_golden(custom_allreduce_switched_off 0 custom_allreduce --ranks 2 --tokens 10)
-gpu_golden(multimem_switched_off 1 rmsnorm_multimem --ranks 2)
-gpu_golden(debugging 0 debugging)
-gpu_golden(lsa_help 0 rmsnorm_lsa --help)
+gpu_golden(by_hand gpus 0 by_hand)
+gpu_golden(lsa "" 0 rmsnorm_lsa --ranks 2 --tokens 256 --hidden 128)
+gpu_golden(custom_allreduce_switched_off "" 0 custom_allreduce --ranks 2 --tokens 10)
+gpu_golden(multimem_switched_off gpus 1 rmsnorm_multimem --ranks 2)
+gpu_golden(debugging gpus 0 debugging)
+gpu_golden(lsa_help "" 0 rmsnorm_lsa --help)
 
-# The whole of each lesson that is possible on one GPU, as often as ranks can be spread over it.
+# The whole of each lesson that is possible, with ranks spread over one GPU in all ways; with 2 and 4 also over all GPUs
+# there are. A program takes a second to start on a GPU, and so does each process without MPS: 4 ranks run one type, and
+# so do 8 processes without MPS.
 foreach(how threads processes mps)
-    set(before)
-    set(after)
-    if(how STREQUAL "mps")
-        set(before --mps)
+    set(after --processes)
+    if(how STREQUAL "threads")
+        set(after)
     endif()
-    if(NOT how STREQUAL "threads")
-        set(after --processes)
-    endif()
-    gpu_lesson(by_hand_${how} ${before} ${lessons_folder}/by_hand ${after})
-    gpu_lesson(debugging_${how} ${before} ${lessons_folder}/debugging ${after})
     foreach(ranks 2 4 8)
-        foreach(type float half bf16)
-            gpu_lesson(rmsnorm_lsa_${type}_${ranks}_${how} ${before} ${lessons_folder}/rmsnorm_lsa --ranks ${ranks}
+        set(labels)
+        if(how STREQUAL "mps")
+            set(labels mps)
+        elseif(ranks LESS 8)
+            set(labels gpus)
+        endif()
+        if(ranks EQUAL 2 AND after)
+            gpu_lesson(by_hand_${how} "${labels}" ${lessons_folder}/by_hand ${after})
+            gpu_lesson(debugging_${how} "${labels}" ${lessons_folder}/debugging ${after})
+        endif()
+        gpu_lesson(custom_allreduce_${ranks}_${how} "${labels}" ${lessons_folder}/custom_allreduce --ranks ${ranks}
+            --threads 1024 --iterations 3 ${after})
+        gpu_lesson(rmsnorm_lsa_float_${ranks}_${how} "${labels}" ${lessons_folder}/rmsnorm_lsa --ranks ${ranks}
+            --iterations 3 ${after})
+        if(ranks EQUAL 4 OR (ranks EQUAL 8 AND how STREQUAL "processes"))
+            continue()
+        endif()
+        foreach(type half bf16)
+            gpu_lesson(rmsnorm_lsa_${type}_${ranks}_${how} "${labels}" ${lessons_folder}/rmsnorm_lsa --ranks ${ranks}
                 --dtype ${type} --iterations 3 ${after})
         endforeach()
-        gpu_lesson(rmsnorm_lsa_odd_${ranks}_${how} ${before} ${lessons_folder}/rmsnorm_lsa --ranks ${ranks} --tokens 100
-            --hidden 20001 --threads 96 --dtype half ${after})
-        gpu_lesson(custom_allreduce_${ranks}_${how} ${before} ${lessons_folder}/custom_allreduce --ranks ${ranks}
-            --threads 1024 --iterations 3 ${after})
+        gpu_lesson(rmsnorm_lsa_odd_${ranks}_${how} "${labels}" ${lessons_folder}/rmsnorm_lsa --ranks ${ranks}
+            --tokens 100 --hidden 20001 --threads 96 --dtype half ${after})
     endforeach()
 endforeach()
 
 # A kernel that waits for ever ends the program.
-gpu_lesson(gpu_deadlock ${PROJECT_SOURCE_DIR}/tests/support/golden 0 ${expected}/debugging_gpu_deadlock.txt
+gpu_lesson(gpu_deadlock "" ${PROJECT_SOURCE_DIR}/tests/support/golden 0 ${expected}/debugging_gpu_deadlock.txt
     sh -c "\"$0\" --fault deadlock 2>/dev/null | sed 's/^rank [01]/rank R/' | head -n 3" ${lessons_folder}/debugging)

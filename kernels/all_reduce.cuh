@@ -105,6 +105,27 @@ __device__ __forceinline__ void reduce_packs(const all_reduce_layout<T> &layout,
     }
 }
 
+// sink = the sums of this block's part of the packs that rank `rank` has. On GPUs the blocks take
+// turns, so that all of them together go through memory once; a core of a virtual one goes through
+// it best in one stretch.
+template <typename T, typename Source, typename Sink>
+__device__ __forceinline__ void reduce_share(const all_reduce_layout<T> &layout,
+                                             const Source &source, const Sink &sink, int ranks,
+                                             int rank)
+{
+#ifdef VGPU_DEVICE_RUNTIME_H
+    reduce_packs<T>(layout, source, sink, share_range(layout.packs, ranks, rank));
+#else
+    size_t begin = split_first(layout.packs, (size_t)ranks, (size_t)rank);
+    size_t end = split_first(layout.packs, (size_t)ranks, (size_t)rank + 1);
+    size_t turn = (size_t)Source::several * blockDim.x;
+    for (begin += blockIdx.x * turn; begin < end; begin += gridDim.x * turn) {
+        all_reduce_range range = {begin, begin + turn < end ? begin + turn : end};
+        reduce_packs<T>(layout, source, sink, range);
+    }
+#endif
+}
+
 template <typename T, typename Source, typename Sink>
 __device__ __forceinline__ void reduce_singles(const all_reduce_layout<T> &layout,
                                                const Source &source, const Sink &sink,
@@ -181,7 +202,7 @@ __device__ __forceinline__ void one_shot(const all_reduce_arguments &args, const
         reduce_in_place<T>(layout, source, sink, held, barrier);
         return;
     }
-    reduce_packs<T>(layout, source, sink, share_range(layout.packs, 1, 0));
+    reduce_share<T>(layout, source, sink, 1, 0);
     reduce_singles<T>(layout, source, sink, share_range(layout.singles, 1, 0));
     barrier.sync(ncclCoopCta(), cuda::memory_order_acq_rel);
 }
@@ -193,7 +214,7 @@ __device__ __forceinline__ void two_shot(const all_reduce_arguments &args, const
     all_reduce_layout<T> layout(args);
     Source source(args.input, comm);
     Sink sink(args.output, comm);
-    reduce_packs<T>(layout, source, sink, share_range(layout.packs, comm.lsaSize, comm.lsaRank));
+    reduce_share<T>(layout, source, sink, comm.lsaSize, comm.lsaRank);
     reduce_singles<T>(layout, source, sink,
                       share_range(layout.singles, comm.lsaSize, comm.lsaRank));
     barrier.sync(ncclCoopCta(), cuda::memory_order_acq_rel);

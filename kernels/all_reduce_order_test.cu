@@ -177,6 +177,7 @@ static void run_way(const ranks *all, const run_options *run, bool in_steps)
     wait_all(all);
     for (int r = 0; r < all->count; r++) {
         unsigned count = 0;
+        EXPECT_CUDA(cudaSetDevice(all->device[r]));
         EXPECT_CUDA(cudaMemcpy(&count, wrong[r], sizeof count, cudaMemcpyDeviceToHost));
         if (!EXPECT_EQ(count, 0)) {
             printf("  %s%s%s, %d ranks, %u threads, order %d, %s, rank %d\n",

@@ -2,7 +2,7 @@
 // counts and offsets, in place or not, every bit pattern of half and bfloat16, and nothing written
 // beside the output.
 // SPDX-License-Identifier: Apache-2.0
-#include "launch_all_reduce.cuh"
+#include "instances.cuh"
 
 #include "../src/reduce/half.h"
 #include "ranks_for_tests.cuh"
@@ -95,6 +95,7 @@ static void place(const ranks *all, const problem<T> *p, const shape *shape, int
 {
     size_t bytes = shape->count * sizeof(T), out = shape->out * sizeof(T);
     char *memory = all->memory[rank];
+    EXPECT_CUDA(cudaSetDevice(all->device[rank]));
     EXPECT_CUDA(cudaMemset(memory + out - before(out), 0x5a, before(out) + bytes + FENCE));
     if (bytes > 0) {
         EXPECT_CUDA(cudaMemcpy(memory + shape->in * sizeof(T), p->input[rank].data(), bytes,
@@ -107,6 +108,7 @@ static bool is_right(const ranks *all, const problem<T> *p, const shape *shape, 
 {
     size_t bytes = shape->count * sizeof(T), out = shape->out * sizeof(T), low = before(out);
     std::vector<unsigned char> seen(low + bytes + FENCE);
+    EXPECT_CUDA(cudaSetDevice(all->device[rank]));
     EXPECT_CUDA(cudaMemcpy(seen.data(), all->memory[rank] + out - low, seen.size(),
                            cudaMemcpyDeviceToHost));
     bool right = bytes == 0 || memcmp(seen.data() + low, p->wanted.data(), bytes) == 0;

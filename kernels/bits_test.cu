@@ -2,8 +2,7 @@
 // RMSNorm and the all-reduces compute, against those in bits_table.h. One source for both; ranks
 // share GPUs where there are fewer. `bits_test write` prints the table anew.
 // SPDX-License-Identifier: Apache-2.0
-#include "launch.cuh"
-#include "launch_all_reduce.cuh"
+#include "instances.cuh"
 
 #include "bits_table.h"
 #include "ranks_for_tests.cuh"

@@ -33,7 +33,7 @@ inline cudaError_t choose_segment(size_t hidden, unsigned shared_limit, unsigned
 
 // The most dynamic shared memory that a kernel has been allowed, by kernel and device.
 struct shared_grants {
-    std::atomic<size_t> bytes[2][64];
+    std::atomic<size_t> bytes[4][64];
 };
 template <typename T> inline shared_grants granted;
 

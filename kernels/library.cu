@@ -18,12 +18,37 @@ struct chosen {
     size_t shared_bytes;
 };
 
-// 1 and 2 ranks have kernels of their own; from 4 on the one for all is as fast.
-template <typename T, int packs> const void *team_kernel(int ranks, bool barriers)
+// How ranks come together. WAY_PUSHING: rmsnorm_team_pushing.
+enum way { WAY_STREAMS, WAY_MEETING, WAY_PUSHING };
+
+// From so many bytes of a rank on, stores are worth a third meeting.
+constexpr size_t pushed_bytes = (size_t)8 << 20;
+
+// Two ranks must choose alike: not by what is a rank's own.
+template <typename T> way choose_way(const tt_norm_launch *launch)
+{
+    size_t all = reinterpret_cast<size_t>(launch->input.base) | launch->input.stride |
+                 reinterpret_cast<size_t>(launch->output.base) | launch->output.stride;
+    bool pushes = launch->nranks == 2 && launch->rank_count == 1 && launch->alone &&
+                  launch->input.base != launch->output.base &&
+                  launch->tokens >= pushed_bytes / sizeof(T) / launch->hidden &&
+                  tutti::fits_registers<T>(launch->hidden, all);
+    return !launch->barriers ? WAY_STREAMS : pushes ? WAY_PUSHING : WAY_MEETING;
+}
+
+// 1 and 2 ranks have kernels of their own, and 8 for short rows; else the one for all is as fast.
+// two_alone: two ranks, one of them in the launch.
+template <typename T, int packs> const void *team_kernel(int ranks, bool two_alone, way way)
 {
 #define KERNEL(name, n) reinterpret_cast<const void *>(&tutti::name<T, packs, n>)
-    if (barriers) {
-        return ranks == 2 ? KERNEL(rmsnorm_team_meeting, 2) : KERNEL(rmsnorm_team_meeting, 0);
+    if (way == WAY_PUSHING) {
+        return reinterpret_cast<const void *>(&tutti::rmsnorm_team_pushing<T, packs>);
+    }
+    if (way == WAY_MEETING) {
+        return two_alone ? KERNEL(rmsnorm_team_meeting, 2) : KERNEL(rmsnorm_team_meeting, 0);
+    }
+    if (packs == 1 && ranks == 8) {
+        return KERNEL(rmsnorm_team, packs == 1 ? 8 : 0);
     }
     return ranks == 1   ? KERNEL(rmsnorm_team, 1)
            : ranks == 2 ? KERNEL(rmsnorm_team, 2)
@@ -31,10 +56,12 @@ template <typename T, int packs> const void *team_kernel(int ranks, bool barrier
 #undef KERNEL
 }
 
-template <typename T> const void *shared_kernel(bool barriers)
+template <typename T> const void *shared_kernel(way way)
 {
-    return barriers ? reinterpret_cast<const void *>(&tutti::rmsnorm_team_meeting<T, 0, 0>)
-                    : reinterpret_cast<const void *>(&tutti::rmsnorm_team<T, 0, 0>);
+    return way == WAY_PUSHING ? reinterpret_cast<const void *>(&tutti::rmsnorm_team_pushing<T, 0>)
+           : way == WAY_MEETING
+               ? reinterpret_cast<const void *>(&tutti::rmsnorm_team_meeting<T, 0, 0>)
+               : reinterpret_cast<const void *>(&tutti::rmsnorm_team<T, 0, 0>);
 }
 
 template <typename T> bool fits_registers(const tt_norm_launch *launch)
@@ -49,7 +76,7 @@ template <typename T> bool fits_registers(const tt_norm_launch *launch)
     return tutti::fits_registers<T>(launch->hidden, all);
 }
 
-template <typename T> cudaError_t choose_shared(const tt_norm_launch *launch, chosen *out)
+template <typename T> cudaError_t choose_shared(const tt_norm_launch *launch, way way, chosen *out)
 {
     static tutti::shared_grants granted;
     unsigned most; // granted at once, so that it is asked for when kernels are loaded
@@ -60,15 +87,16 @@ template <typename T> cudaError_t choose_shared(const tt_norm_launch *launch, ch
     if (error != cudaSuccess) {
         return error;
     }
-    out->kernel = shared_kernel<T>(launch->barriers);
+    out->kernel = shared_kernel<T>(way);
     out->threads = tutti::norm_lanes;
     out->shared_bytes = out->segment * sizeof(float);
-    return tutti::allow_shared(out->kernel, launch->barriers, most * sizeof(float), granted);
+    return tutti::allow_shared(out->kernel, way, most * sizeof(float), granted);
 }
 
-template <typename T> void choose_registers(const tt_norm_launch *launch, chosen *out)
+template <typename T> void choose_registers(const tt_norm_launch *launch, way way, chosen *out)
 {
-#define KERNEL(packs) team_kernel<T, packs>(launch->nranks, launch->barriers)
+    bool two_alone = launch->nranks == 2 && launch->rank_count <= 1;
+#define KERNEL(packs) team_kernel<T, packs>(launch->nranks, two_alone, way)
     out->kernel = TUTTI_FOR_PACKS(launch->hidden, KERNEL);
 #undef KERNEL
     out->threads = tutti::register_threads<T>;
@@ -78,10 +106,11 @@ template <typename T> void choose_registers(const tt_norm_launch *launch, chosen
 
 template <typename T> cudaError_t choose_for(const tt_norm_launch *launch, chosen *out)
 {
+    way way = choose_way<T>(launch);
     if (!fits_registers<T>(launch)) {
-        return choose_shared<T>(launch, out);
+        return choose_shared<T>(launch, way, out);
     }
-    choose_registers<T>(launch, out);
+    choose_registers<T>(launch, way, out);
     return cudaSuccess;
 }
 
@@ -101,40 +130,62 @@ cudaError_t count_resident(const chosen *kernel, unsigned *blocks_out)
     return error;
 }
 
-// Of whichever kernel a rank takes: how its arrays are aligned is its own affair, how many blocks
-// it has is not.
-template <typename T> cudaError_t count_for(const tt_norm_launch *launch, unsigned *blocks_out)
+template <typename T>
+cudaError_t count_way(const tt_norm_launch *launch, way way, unsigned *blocks_out)
 {
     chosen kernel;
-    cudaError_t error = choose_shared<T>(launch, &kernel);
+    cudaError_t error = choose_shared<T>(launch, way, &kernel);
     if (error == cudaSuccess) {
         error = count_resident(&kernel, blocks_out);
     }
     if (error == cudaSuccess && tutti::fits_registers<T>(launch->hidden, 0)) {
         unsigned with_registers;
-        choose_registers<T>(launch, &kernel);
+        choose_registers<T>(launch, way, &kernel);
         error = count_resident(&kernel, &with_registers);
         *blocks_out = *blocks_out < with_registers ? *blocks_out : with_registers;
     }
     return error;
 }
 
-// Loads the kernels of all shapes.
-template <typename T> cudaError_t load_for(const tt_norm_launch *launch)
+// Of whichever kernel a rank takes: how its arrays are aligned is its own affair, how many blocks
+// it has is not.
+template <typename T> cudaError_t count_for(const tt_norm_launch *launch, unsigned *blocks_out)
+{
+    cudaError_t error =
+        count_way<T>(launch, launch->barriers ? WAY_MEETING : WAY_STREAMS, blocks_out);
+    if (error == cudaSuccess && launch->barriers && launch->nranks == 2) {
+        unsigned pushing;
+        error = count_way<T>(launch, WAY_PUSHING, &pushing);
+        *blocks_out = *blocks_out < pushing ? *blocks_out : pushing;
+    }
+    return error;
+}
+
+// Loads the kernels of all shapes for one way.
+template <typename T> cudaError_t load_way(const tt_norm_launch *launch, way way)
 {
     chosen kernel;
     cudaFuncAttributes attributes;
-    cudaError_t error = choose_shared<T>(launch, &kernel);
+    cudaError_t error = choose_shared<T>(launch, way, &kernel);
     if (error == cudaSuccess) {
         error = cudaFuncGetAttributes(&attributes, kernel.kernel);
     }
     tt_norm_launch shape = *launch;
     for (shape.hidden = tutti::norm_chunk;
          error == cudaSuccess && shape.hidden <= tutti::register_hidden; shape.hidden *= 2) {
-        choose_registers<T>(&shape, &kernel);
+        choose_registers<T>(&shape, way, &kernel);
         error = cudaFuncGetAttributes(&attributes, kernel.kernel);
     }
     return error;
+}
+
+template <typename T> cudaError_t load_for(const tt_norm_launch *launch)
+{
+    if (!launch->barriers) {
+        return load_way<T>(launch, WAY_STREAMS);
+    }
+    cudaError_t error = load_way<T>(launch, WAY_MEETING);
+    return error == cudaSuccess && launch->nranks == 2 ? load_way<T>(launch, WAY_PUSHING) : error;
 }
 
 // f<T>(...) for the launch's type.
@@ -206,7 +257,7 @@ extern "C" cudaError_t tt_norm_start(const struct tt_norm_launch *launch, cudaSt
     args.segment = kernel.segment;
     args.ranks = launch->nranks;
     args.count = (unsigned)launch->rank_count;
-    tutti::team_comms comms = {};
+    tutti::team_comms<tutti::team_ranks> comms = {}; // a kernel takes as many as it knows of
     for (int i = 0; i < launch->rank_count; i++) {
         const tt_norm_rank *own = &launch->rank[i];
         args.rank[i] = {own->rank, own->gamma, own->residual, own->residual_out};
@@ -215,6 +266,15 @@ extern "C" cudaError_t tt_norm_start(const struct tt_norm_launch *launch, cudaSt
         }
     }
     void *parameters[] = {&args, &comms};
-    return cudaLaunchKernel(kernel.kernel, dim3(launch->blocks * args.count), dim3(kernel.threads),
-                            parameters, kernel.shared_bytes, stream);
+    cudaLaunchAttribute follows = {}; // the kernels wait for what is before them themselves
+    follows.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    follows.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(launch->blocks * args.count);
+    config.blockDim = dim3(kernel.threads);
+    config.dynamicSmemBytes = kernel.shared_bytes;
+    config.stream = stream;
+    config.attrs = &follows;
+    config.numAttrs = 1;
+    return cudaLaunchKernelExC(&config, kernel.kernel, parameters);
 }

@@ -1,7 +1,7 @@
 // The RMSNorm kernels against the native operation, bit for bit, and against double precision: odd
 // shapes, all types, every option, several blockDims, in and out of place, offsets over 4 GiB.
 // SPDX-License-Identifier: Apache-2.0
-#include "launch.cuh"
+#include "instances.cuh"
 
 #include "ranks_for_tests.cuh"
 
@@ -423,6 +423,7 @@ static void back_to_back()
     std::vector<float> last[2];
     for (int way = NATIVE; way <= LSA; way++) {
         for (int r = 0; r < 3; r++) {
+            EXPECT_CUDA(cudaSetDevice(all.device[r]));
             EXPECT_CUDA(
                 cudaMemcpy(all.memory[r], p.input[r].data(), bytes, cudaMemcpyHostToDevice));
         }

@@ -27,6 +27,18 @@ struct flat_memory {
     }
 };
 
+// The same, but what the other ranks contribute lies in `pushed`, where they have stored it.
+struct pushed_memory : flat_memory {
+    char *pushed; // NULL: it is in their own memory, as above
+    int rank;     // this one
+
+    template <typename T> __device__ __forceinline__ T *at(size_t offset, int from) const
+    {
+        return pushed != nullptr && from != rank ? reinterpret_cast<T *>(pushed + offset)
+                                                 : flat_memory::at<T>(offset, from);
+    }
+};
+
 struct window_memory {
     ncclWindow_t window;
     size_t start; // bytes in the window

@@ -102,14 +102,18 @@ static bool join_all(struct member *all, int size)
     return EXPECT_OK(ncclGroupEnd()) && good;
 }
 
-// ONE_STREAM: virtual GPUs run a stream's work in order, so that one stream's ranks wait for each
-// other for ever.
-enum way { OWN_STREAMS, NO_GROUP, ONE_STREAM };
+// ONE_STREAM: for the executor of real GPUs, which launches for all ranks at once; with that of
+// virtual ones the ranks of one stream would wait for each other for ever.
+enum way { OWN_STREAMS, NO_GROUP, ONE_STREAM, WAYS };
+
+static int possible_ways(void)
+{
 #ifdef ONE_STREAM_TOO
-enum { WAYS = 3 };
+    return WAYS;
 #else
-enum { WAYS = 2 };
+    return getenv("ONE_STREAM_TOO") != NULL ? WAYS : WAYS - 1;
 #endif
+}
 
 static void run_from_one_thread(struct member *all, int size, enum way way, int round)
 {
@@ -136,7 +140,7 @@ static void one_thread(void)
     for (int size = 2; size <= MOST; size *= 2) {
         if (join_all(all, size)) {
             for (int round = 0; round < 6; round++) {
-                run_from_one_thread(all, size, (enum way)(round % WAYS), round);
+                run_from_one_thread(all, size, (enum way)(round % possible_ways()), round);
             }
         }
         for (int r = 0; r < size; r++) {
@@ -207,6 +211,119 @@ static void several_streams(void)
     for (int r = 0; r < 4; r++) {
         member_leave(&all[r].member);
         EXPECT_CUDA(cudaStreamDestroy(all[r].other));
+    }
+}
+
+// ---- Groups of several threads ------------------------------------------------------------------
+
+enum { TURNS = 4 };
+
+// A rank whose inputs and outputs are copied by its stream alone, with no wait on the host between.
+struct queued {
+    struct member member;
+    float *source, *result; // on the device; [TURNS][ELEMENTS]
+};
+
+static bool open_queued(struct queued *all, int size)
+{
+    struct member joined[MOST];
+    bool good = join_all(joined, size);
+    float *host = malloc(TURNS * bytes);
+    for (int r = 0; good && r < size; r++) {
+        all[r].member = joined[r];
+        for (int i = 0; i < TURNS * ELEMENTS; i++) {
+            host[i] = input_value(r, i % ELEMENTS, i / ELEMENTS);
+        }
+        good = EXPECT_CUDA(cudaMalloc((void **)&all[r].source, TURNS * bytes)) &&
+               EXPECT_CUDA(cudaMalloc((void **)&all[r].result, TURNS * bytes)) &&
+               EXPECT_CUDA(cudaMemcpy(all[r].source, host, TURNS * bytes, cudaMemcpyHostToDevice));
+    }
+    free(host);
+    return good;
+}
+
+static void close_queued(struct queued *all, int size)
+{
+    float *host = malloc(TURNS * bytes);
+    for (int r = 0; r < size; r++) {
+        EXPECT_CUDA(cudaMemcpy(host, all[r].result, TURNS * bytes, cudaMemcpyDeviceToHost));
+        for (int turn = 0; turn < TURNS; turn++) {
+            expect_norm(host + (size_t)turn * ELEMENTS, size, turn);
+        }
+        EXPECT_CUDA(cudaFree(all[r].source));
+        EXPECT_CUDA(cudaFree(all[r].result));
+        member_leave(&all[r].member);
+    }
+    free(host);
+}
+
+// The ranks of one thread: two of each of two communicators, which it calls in its own order.
+struct caller {
+    struct queued *first[2], *second[2];
+    bool one_stream;
+    useconds_t delay_us;
+};
+
+static cudaStream_t stream_for(const struct caller *caller, int rank)
+{
+    return caller->first[caller->one_stream ? 0 : rank]->member.stream;
+}
+
+static void *call_in_groups(void *argument)
+{
+    const struct caller *caller = argument;
+    EXPECT_CUDA(cudaSetDevice(0));
+    for (int turn = 0; turn < TURNS; turn++) {
+        size_t at = (size_t)turn * ELEMENTS;
+        for (int i = 0; i < 4; i++) {
+            const struct queued *q = i < 2 ? caller->first[i] : caller->second[i - 2];
+            EXPECT_CUDA(cudaMemcpyAsync(q->member.memory, q->source + at, bytes,
+                                        cudaMemcpyDeviceToDevice, stream_for(caller, i % 2)));
+        }
+        usleep(caller->delay_us);
+        EXPECT_OK(ncclGroupStart());
+        for (int i = 0; i < 4; i++) {
+            const struct queued *q = i < 2 ? caller->first[i] : caller->second[i - 2];
+            EXPECT_OK(call(&q->member, stream_for(caller, i % 2)));
+        }
+        EXPECT_OK(ncclGroupEnd());
+        for (int i = 0; i < 4; i++) {
+            const struct queued *q = i < 2 ? caller->first[i] : caller->second[i - 2];
+            EXPECT_CUDA(cudaMemcpyAsync(q->result + at, q->member.memory + bytes, bytes,
+                                        cudaMemcpyDeviceToDevice, stream_for(caller, i % 2)));
+        }
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(stream_for(caller, 0)));
+    EXPECT_CUDA(cudaStreamSynchronize(stream_for(caller, 1)));
+    return NULL;
+}
+
+// The second thread calls together with the first or later; where one launch does for all ranks,
+// also in the other order of communicators, and with one stream for its ranks.
+static void groups_of_threads(void)
+{
+    static const useconds_t delays_us[] = {0, 20000};
+    bool together = possible_ways() == WAYS;
+    for (int way = 0; way < (together ? 4 : 2); way++) {
+        struct queued a[4], b[4];
+        pthread_t thread;
+        bool good = open_queued(a, 4);
+        good = open_queued(b, 4) && good;
+        struct caller caller[2] = {
+            {{&a[0], &a[1]}, {&b[0], &b[1]}, way >= 2, 0},
+            {{&a[2], &a[3]}, {&b[2], &b[3]}, way >= 2, delays_us[way % 2]},
+        };
+        if (together) {
+            caller[1] =
+                (struct caller){{&b[2], &b[3]}, {&a[2], &a[3]}, way >= 2, delays_us[way % 2]};
+        }
+        if (good) {
+            EXPECT_EQ(pthread_create(&thread, NULL, call_in_groups, &caller[1]), 0);
+            (void)call_in_groups(&caller[0]);
+            pthread_join(thread, NULL);
+        }
+        close_queued(a, 4);
+        close_queued(b, 4);
     }
 }
 
@@ -450,6 +567,7 @@ int main(void)
 {
     RUN(one_thread);
     RUN(several_streams);
+    RUN(groups_of_threads);
     RUN(graphs);
     RUN(far_ahead);
     RUN(calls_that_differ);

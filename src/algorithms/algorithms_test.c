@@ -1,6 +1,6 @@
 // Every algorithm, for every function it can do, proved right by the checker: rank counts, counts,
-// roots, lanes, in place or not, even and uneven. `algorithms_test everything`: all rank counts
-// to 64.
+// roots, lanes, in place or not, even and uneven. `algorithms_test everything [FIRST [STEP]]`:
+// rank counts FIRST, FIRST + STEP and so on to 64; both are 1 if not given.
 // SPDX-License-Identifier: Apache-2.0
 #include "algorithms/algorithms.h"
 #include "expect.h"
@@ -251,12 +251,15 @@ static void in_place_is_local(void)
     }
 }
 
-static int first_team = 1;
+static int first_team, team_step;
 
 static void everything(void)
 {
     unsigned random = 7;
-    for (int nranks = first_team; nranks <= MOST_RANKS; nranks++) {
+    if (!EXPECT(first_team >= 1 && team_step >= 1)) {
+        return;
+    }
+    for (int nranks = first_team; nranks <= MOST_RANKS; nranks += team_step) {
         for (int i = 0; i < COUNTS; i++) {
             // Blocks for each of many ranks have many steps: 20011 elements are enough for several
             // chunks.
@@ -282,6 +285,7 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "everything") == 0) {
         first_team = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 1;
+        team_step = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 1;
         RUN(everything);
     } else {
         RUN(small_teams);

@@ -1,6 +1,7 @@
 // The one way to fail, and the last error. See log.h. SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,8 +21,8 @@ static _Thread_local char last_error_copy[ERROR_BYTES];
 static _Thread_local char thread_error[ERROR_BYTES];
 static _Thread_local struct {
     const char *call; // NULL: none runs
-    int rank, depth;
-    enum cudaStreamCaptureMode mode; // the thread's own, meanwhile
+    int rank, depth, relaxed;
+    CUstreamCaptureMode mode; // the thread's own, meanwhile
 } running;
 
 // A child of fork has the mutex as the forking thread saw it: it must not be another's then.
@@ -48,13 +49,28 @@ static void store_error(const char *text)
     unlock();
 }
 
+// By the driver's function: the runtime's makes a context in a thread that has none yet.
+void tt_relax_begin(void)
+{
+    if (running.relaxed++ == 0) {
+        running.mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        (void)cuThreadExchangeStreamCaptureMode(&running.mode);
+    }
+}
+
+void tt_relax_end(void)
+{
+    if (--running.relaxed == 0) {
+        (void)cuThreadExchangeStreamCaptureMode(&running.mode);
+    }
+}
+
 void tt_call_begin(const char *call, int rank)
 {
     if (running.depth++ == 0) {
         running.call = call;
         running.rank = rank;
-        running.mode = cudaStreamCaptureModeRelaxed;
-        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
+        tt_relax_begin();
     }
 }
 
@@ -62,7 +78,7 @@ void tt_call_end(void)
 {
     if (--running.depth == 0) {
         running.call = NULL;
-        (void)cudaThreadExchangeStreamCaptureMode(&running.mode);
+        tt_relax_end();
     }
 }
 

@@ -63,10 +63,12 @@ void tt_log_start(int rank);
 // value can carry.
 void tt_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-// From begin to end, failures of the calling thread are told with the name of the public function
-// and the rank (-1: none), where their text does not have them; and what CUDA forbids to other
-// threads while a stream is captured is allowed to it, so that the library spoils nobody's capture.
-// The outermost pair counts.
+// From begin to end, what CUDA forbids to other threads while a stream is captured is allowed to
+// the calling thread, so that the library spoils nobody's capture. The outermost pair counts.
+void tt_relax_begin(void);
+void tt_relax_end(void);
+// The same; and failures of the thread are told with the name of the public function and the rank
+// (-1: none), where their text does not have them.
 void tt_call_begin(const char *call, int rank);
 void tt_call_end(void);
 const char *tt_call_name(void); // NULL outside

@@ -158,7 +158,7 @@ bool tt_comm_fail(struct ncclComm *comm, ncclResult_t result, const char *text);
 const char *tt_comm_failure_text(const struct ncclComm *comm); // once comm->told is 2
 
 // A mutex of memory that other processes see is held by the thread that watches, as long as the
-// process lives.
+// process lives. Behind tt_watch_add.
 ncclResult_t tt_watch_hold(pthread_mutex_t *held);
 // False: the process ends, and it is held still.
 bool tt_watch_let_go(pthread_mutex_t *held);

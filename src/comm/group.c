@@ -55,8 +55,7 @@ static void drop_jobs(struct tt_jobs *jobs)
     free_jobs(jobs);
 }
 
-// What launches have left for the time when all of the group's are made.
-static ncclResult_t settle_launches(const struct tt_jobs *jobs)
+static ncclResult_t settle_round(const struct tt_jobs *jobs, bool may_wait)
 {
     ncclResult_t result = ncclSuccess;
     for (struct tt_job *job = jobs->first; job != NULL; job = job->next) {
@@ -64,11 +63,21 @@ static ncclResult_t settle_launches(const struct tt_jobs *jobs)
             continue;
         }
         ncclResult_t settled =
-            job->comm->host != NULL ? tt_executor->settle(job->comm->host) : ncclSuccess;
+            job->comm->host != NULL ? tt_executor->settle(job->comm->host, may_wait) : ncclSuccess;
         result = result == ncclSuccess ? settled : result;
         tt_comm_leave(job->comm);
     }
     return result;
+}
+
+// What launches have left for the time when all of the group's are made.
+static ncclResult_t settle_launches(const struct tt_jobs *jobs)
+{
+    if (tt_executor->owes == NULL || !tt_executor->owes()) {
+        return ncclSuccess;
+    }
+    ncclResult_t result = settle_round(jobs, false), waited = settle_round(jobs, true);
+    return result == ncclSuccess ? waited : result;
 }
 
 static ncclResult_t run_jobs(struct tt_jobs *jobs, enum tt_group_stage first)
@@ -77,10 +86,8 @@ static ncclResult_t run_jobs(struct tt_jobs *jobs, enum tt_group_stage first)
     for (int stage = first; stage <= TT_GROUP_LAUNCH && result == ncclSuccess; stage++) {
         result = tt_stage_run(jobs, (enum tt_group_stage)stage);
     }
-    if (tt_executor->settle != NULL) {
-        ncclResult_t settled = settle_launches(jobs);
-        result = result == ncclSuccess ? settled : result;
-    }
+    ncclResult_t settled = settle_launches(jobs);
+    result = result == ncclSuccess ? settled : result;
     if (result == ncclSuccess) {
         result = tt_stage_run(jobs, TT_GROUP_JOIN);
     }
@@ -169,7 +176,7 @@ static ncclResult_t add_job(struct ncclComm *comm, enum tt_group_stage stage,
                             ncclResult_t (*run)(struct ncclComm *comm, void *argument),
                             const void *argument, size_t bytes, struct tt_job **job_out)
 {
-    struct tt_job *job = calloc(1, sizeof *job + bytes);
+    struct tt_job *job = malloc(sizeof *job + bytes); // calloc takes longer
     if (job == NULL) {
         (void)tt_fail(ncclSystemError, "no memory for a call in a group");
         if (stage == TT_GROUP_INIT) {
@@ -177,11 +184,14 @@ static ncclResult_t add_job(struct ncclComm *comm, enum tt_group_stage stage,
         }
         return tt_group_latch(ncclSystemError);
     }
-    job->comm = comm;
-    job->lane = comm;
-    job->rank = comm->rank;
-    job->device = comm->cuda_device;
-    job->is_blocking = comm->config.blocking != 0;
+    *job = (struct tt_job){.comm = comm,
+                           .lane = comm,
+                           .rank = comm->rank,
+                           .device = comm->cuda_device,
+                           .is_blocking = comm->config.blocking != 0,
+                           .call = tt_call_name(),
+                           .stage = stage,
+                           .run = run};
     const struct tt_beginning *beginning = stage == TT_GROUP_INIT ? argument : NULL;
     if (beginning != NULL && beginning->parent != NULL) {
         job->lane = beginning->parent;
@@ -189,9 +199,6 @@ static ncclResult_t add_job(struct ncclComm *comm, enum tt_group_stage stage,
     if (beginning != NULL && beginning->user_comm == NULL) {
         job->is_blocking = !beginning->is_nonblocking;
     }
-    job->call = tt_call_name();
-    job->stage = stage;
-    job->run = run;
     memcpy(job->argument, argument, bytes);
     if (open_group.first == NULL) {
         open_group.first = job;

@@ -80,11 +80,20 @@ static size_t place_of(const struct ncclComm *comm)
 
 // ---- Entering -----------------------------------------------------------------------------------
 
-// The handle that this thread found alive last, and `removals` at that time.
-static _Thread_local struct {
+// Handles that this thread found alive last, by their addresses, and `removals` at that time.
+// Several: a thread may call for all ranks in turn.
+struct known {
     const struct ncclComm *comm;
     uint64_t removals;
-} known;
+};
+enum { KNOWN_BITS = 5 };
+static _Thread_local struct known known_handles[1 << KNOWN_BITS];
+
+static struct known *known_place(const struct ncclComm *comm)
+{
+    uint64_t mixed = (uintptr_t)comm * UINT64_C(0x9e3779b97f4a7c15); // Fibonacci hashing
+    return &known_handles[mixed >> (64 - KNOWN_BITS)];
+}
 
 // Enters without the mutex, where nothing was taken out since this thread found the handle alive.
 // Counting and looking again are in one order with bumping and waiting for the count (all
@@ -92,11 +101,12 @@ static _Thread_local struct {
 // memory of a communicator that is gone lies in a grave meanwhile.
 static bool enter_known(struct ncclComm *comm)
 {
-    if (known.comm != comm || known.removals != atomic_load(&removals)) {
+    const struct known *known = known_place(comm);
+    if (known->comm != comm || known->removals != atomic_load(&removals)) {
         return false;
     }
     atomic_fetch_add(&comm->users, 1);
-    if (known.removals == atomic_load(&removals)) {
+    if (known->removals == atomic_load(&removals)) {
         return true;
     }
     atomic_fetch_sub(&comm->users, 1);
@@ -112,8 +122,7 @@ static bool enter_listed(struct ncclComm *comm, bool also_ending)
         atomic_fetch_add(&comm->users, 1);
     }
     if (may && !comm->is_ending) {
-        known.comm = comm;
-        known.removals = atomic_load(&removals);
+        *known_place(comm) = (struct known){comm, atomic_load(&removals)};
     }
     pthread_mutex_unlock(&mutex);
     return may;

@@ -36,22 +36,40 @@ struct lane {
     pthread_t thread;
 };
 
-static ncclResult_t run_on_device(struct tt_job *job)
+// The current device of a thread that runs jobs, as CUDA is asked for it and told once: for a fresh
+// thread the device has to be told even if it is 0. Begins with -1s.
+struct place {
+    int before, now;
+};
+static const struct place nowhere = {-1, -1};
+
+static ncclResult_t go_to(struct place *place, int device)
 {
-    int before = -1;
-    ncclResult_t result = tt_cuda((int)cudaGetDevice(&before), "cudaGetDevice");
+    if (place->before < 0) {
+        TRY(tt_cuda((int)cudaGetDevice(&place->before), "cudaGetDevice"));
+    }
+    if (place->now != device) {
+        TRY(tt_cuda((int)cudaSetDevice(device), "cudaSetDevice"));
+        place->now = device;
+    }
+    return ncclSuccess;
+}
+
+static void go_back(const struct place *place)
+{
+    if (place->now >= 0 && place->now != place->before) {
+        cudaSetDevice(place->before);
+    }
+}
+
+static ncclResult_t run_on_device(struct tt_job *job, struct place *place)
+{
+    ncclResult_t result = go_to(place, job->device);
     if (result == ncclSuccess) {
-        result = tt_cuda((int)cudaSetDevice(job->device), "cudaSetDevice");
+        return job->run(job->comm, job->argument);
     }
-    if (result != ncclSuccess) {
-        if (job->stage == TT_GROUP_INIT) {
-            tt_comm_cannot_join(job->comm, job->argument, result);
-        }
-        return result;
-    }
-    result = job->run(job->comm, job->argument);
-    if (before != job->device) {
-        cudaSetDevice(before);
+    if (job->stage == TT_GROUP_INIT) {
+        tt_comm_cannot_join(job->comm, job->argument, result);
     }
     return result;
 }
@@ -65,7 +83,7 @@ static void keep_failure(struct ncclComm *comm, ncclResult_t result)
     }
 }
 
-static ncclResult_t run_job(struct tt_job *job)
+static ncclResult_t run_job(struct tt_job *job, struct place *place)
 {
     job->begun = true;
     if (!tt_handle_enter(job->comm, job->call)) {
@@ -78,7 +96,7 @@ static ncclResult_t run_job(struct tt_job *job)
         }
         return result;
     }
-    ncclResult_t result = run_on_device(job);
+    ncclResult_t result = run_on_device(job, place);
     if (result != ncclSuccess && job->stage != TT_GROUP_INIT) {
         keep_failure(job->comm, result);
     }
@@ -108,15 +126,17 @@ static void note_failure(struct stage *stage, ncclResult_t result)
 // A failed job ends its lane: the communicator may be gone.
 static void run_lane(const struct lane *lane)
 {
-    for (struct tt_job *job = lane->first; job != NULL; job = job->next) {
+    struct place place = nowhere;
+    ncclResult_t result = ncclSuccess;
+    for (struct tt_job *job = lane->first; job != NULL && result == ncclSuccess; job = job->next) {
         if (in_lane(job, lane->first)) {
-            ncclResult_t result = run_job(job);
-            if (result != ncclSuccess) {
-                note_failure(lane->stage, result);
-                return;
-            }
+            result = run_job(job, &place);
         }
     }
+    if (result != ncclSuccess) {
+        note_failure(lane->stage, result);
+    }
+    go_back(&place);
 }
 
 static void *lane_main(void *argument)
@@ -247,31 +267,42 @@ bool tt_group_may_wait(void)
     return !on_several;
 }
 
-static bool are_on_several(const struct tt_jobs *jobs, enum tt_group_stage stage)
+// From `job` on; NULL: there is none.
+static struct tt_job *next_of_stage(struct tt_job *job, enum tt_group_stage stage)
 {
-    const struct ncclComm *comm = NULL;
-    for (const struct tt_job *job = jobs->first; job != NULL; job = job->next) {
-        if (job->stage == stage) {
-            if (comm != NULL && job->comm != comm) {
-                return true;
-            }
-            comm = job->comm;
+    while (job != NULL && job->stage != stage) {
+        job = job->next;
+    }
+    return job;
+}
+
+static bool are_on_several(const struct tt_job *first)
+{
+    for (const struct tt_job *job = first; job != NULL; job = job->next) {
+        if (job->stage == first->stage && job->comm != first->comm) {
+            return true;
         }
     }
     return false;
 }
 
 // Launches in the order of the calls, whichever communicators they are on.
-static ncclResult_t run_in_order(struct tt_jobs *jobs, enum tt_group_stage stage)
+static ncclResult_t run_in_order(const struct tt_jobs *jobs, enum tt_group_stage stage)
 {
+    struct place place = nowhere;
     ncclResult_t result = ncclSuccess;
-    on_several = are_on_several(jobs, stage);
-    for (struct tt_job *job = jobs->first; job != NULL && result == ncclSuccess; job = job->next) {
-        if (job->stage == stage) {
-            result = run_job(job);
-        }
+    struct tt_job *job = next_of_stage(jobs->first, stage);
+    if (job == NULL) {
+        return ncclSuccess;
+    }
+    tt_relax_begin(); // once for all of them
+    on_several = are_on_several(job);
+    for (; job != NULL && result == ncclSuccess; job = next_of_stage(job->next, stage)) {
+        result = run_job(job, &place);
     }
     on_several = false;
+    go_back(&place);
+    tt_relax_end();
     return result;
 }
 

@@ -205,7 +205,10 @@ ncclResult_t tt_streams_gather(struct tt_jobs *jobs)
     if (launches == 0) {
         return ncclSuccess;
     }
-    struct use *use = calloc(launches, sizeof *use);
+    struct use some[16], *use = some;
+    if (launches > sizeof some / sizeof some[0]) {
+        use = calloc(launches, sizeof *use);
+    }
     if (use == NULL) {
         return tt_fail(ncclSystemError, "no memory for the streams of a group of %zu calls",
                        launches);
@@ -217,6 +220,8 @@ ncclResult_t tt_streams_gather(struct tt_jobs *jobs)
             result = add_joins(jobs, use + i, count - i);
         }
     }
-    free(use);
+    if (use != some) {
+        free(use);
+    }
     return result;
 }

@@ -31,6 +31,7 @@ enum { TICK_MS = 200, EVENTS = 16, PATIENCE_S = 1 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards what stands below
 static int watched = -1;                                  // the epoll descriptor
+static int first_device;                                  // where the thread begins
 static _Atomic pid_t owner;                               // the process whose thread runs
 
 // What the thread is asked to do with a mutex, by who waits for it; `mutex` guards it.
@@ -236,6 +237,8 @@ static void *watch(void *argument)
 {
     const int *descriptor = argument;
     tt_thread_serves();
+    // Before any other call of CUDA, which would make a context on the first device.
+    (void)cudaSetDevice(first_device);
     for (;;) {
         struct epoll_event events[EVENTS];
         int count = epoll_wait(*descriptor, events, EVENTS, TICK_MS);
@@ -275,7 +278,7 @@ static void close_both(int a, int b)
 }
 
 // With the mutex held.
-static ncclResult_t start(void)
+static ncclResult_t start(int device)
 {
     pthread_t thread;
     int descriptor = epoll_create1(EPOLL_CLOEXEC), bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -287,6 +290,7 @@ static ncclResult_t start(void)
     watched = descriptor;
     request_bell = bell;
     requests = NULL; // in a child by fork() they were its parent's
+    first_device = device;
     int error = tt_thread_start(&thread, watch, &watched);
     if (error != 0) {
         close_both(descriptor, bell);
@@ -332,13 +336,11 @@ ncclResult_t tt_watch_hold(pthread_mutex_t *held)
 {
     struct request request = {.held = held};
     pthread_mutex_lock(&mutex);
-    ncclResult_t result = owner == getpid() ? ncclSuccess : start();
-    bool is_done = result == ncclSuccess && ask(&request);
+    bool is_done = owner == getpid() && ask(&request);
     pthread_mutex_unlock(&mutex);
-    if (result == ncclSuccess && (!is_done || request.error != 0)) {
-        return tt_fail(ncclSystemError, "the thread that watches communicators does not answer");
-    }
-    return result;
+    return is_done && request.error == 0
+               ? ncclSuccess
+               : tt_fail(ncclSystemError, "the thread that watches communicators does not answer");
 }
 
 bool tt_watch_let_go(pthread_mutex_t *held)
@@ -357,7 +359,7 @@ ncclResult_t tt_watch_add(struct ncclComm *comm)
         return ncclSuccess;
     }
     pthread_mutex_lock(&mutex);
-    ncclResult_t result = owner == getpid() ? ncclSuccess : start();
+    ncclResult_t result = owner == getpid() ? ncclSuccess : start(comm->cuda_device);
     int descriptor = watched;
     pthread_mutex_unlock(&mutex);
     return result == ncclSuccess ? tt_bootstrap_watch(comm->bootstrap, descriptor, comm) : result;

@@ -171,9 +171,12 @@ struct tt_executor {
     // the rank's device: who waits for whom may be looked for later. NULL: never.
     void (*joined)(struct tt_host *host, cudaStream_t before, cudaStream_t after);
     ncclResult_t (*all_reduce_rmsnorm)(const struct tt_rmsnorm *operation, cudaStream_t stream);
-    // The end of a group's launches, for each communicator that it launched on, by the thread that
-    // did: what an operation that was not to wait has left for then. NULL: nothing.
-    ncclResult_t (*settle)(struct tt_host *host);
+    // Whether operations that the calling thread launched, and that were not to wait, have left
+    // something for the end of its group: for `settle`, which follows at once. NULL: never.
+    bool (*owes)(void);
+    // That rest, by the same thread, for each communicator that the group launched on: first what
+    // needs no wait, of all of them, then the rest.
+    ncclResult_t (*settle)(struct tt_host *host, bool may_wait);
 };
 
 extern const struct tt_executor *const tt_executor;

@@ -88,12 +88,17 @@ ncclResult_t tt_failure_set(struct tt_failure *failure, const struct tt_team *te
 ncclResult_t tt_failure_set_again(struct tt_failure *failure, const struct tt_team *team,
                                   bool is_ending, ncclResult_t result)
 {
-    char text[TT_FAILURE_TEXT];
+    char text[TT_FAILURE_TEXT], own[24];
     const char *last = tt_thread_error();
-    if (strncmp(last, "rank ", 5) == 0) {
+    (void)snprintf(own, sizeof own, "rank %d: ", team->rank);
+    const char *at = strstr(last, own); // "rank 0: ..." or, of CUDA's calls, "ncclX: rank 0: ..."
+    if (at == NULL && strncmp(last, "rank ", 5) == 0) {
         (void)snprintf(text, sizeof text, "%s", last);
+    } else if (at == NULL) {
+        (void)snprintf(text, sizeof text, "%s%s", own, last);
     } else {
-        (void)snprintf(text, sizeof text, "rank %d: %s", team->rank, last);
+        (void)snprintf(text, sizeof text, "%s%.*s%s", own, (int)(at - last), last,
+                       at + strlen(own));
     }
     return tt_failure_set(failure, team, is_ending, result, text);
 }

@@ -13,7 +13,7 @@
 
 // Barriers of the library's own kernels: at most so many blocks per device take part in one
 // operation.
-enum { INTERNAL_LSA_BARRIERS = 264 };
+enum { INTERNAL_LSA_BARRIERS = 528 };
 
 void tt_device_comm_free(struct tt_device_comm *device_comm)
 {

@@ -6,8 +6,15 @@
 #include "base/log.h"
 #include "window/window_internal.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+// What a device says it has was refused to this process once (no fabric manager, no rights): it is
+// not asked for again.
+static atomic_bool fabric_is_refused;
+static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER; // threads that come at once, in turn
 
 static bool device_has(int device, CUdevice_attribute attribute)
 {
@@ -24,7 +31,8 @@ static CUmemAllocationProp shareable(int device)
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = device;
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if (device_has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
+    if (!atomic_load(&fabric_is_refused) &&
+        device_has(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED)) {
         properties.requestedHandleTypes =
             (CUmemAllocationHandleType)(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR |
                                         CU_MEM_HANDLE_TYPE_FABRIC);
@@ -34,16 +42,33 @@ static CUmemAllocationProp shareable(int device)
     return properties;
 }
 
-// What a device says it has may still be refused (no fabric manager, no rights): then without.
+// With a fabric handle; where that is refused, without, then and in *properties.
+static CUresult ask_for_fabric(CUmemGenericAllocationHandle *handle, size_t bytes,
+                               CUmemAllocationProp *properties)
+{
+    CUresult error = CUDA_ERROR_NOT_PERMITTED;
+    (void)pthread_mutex_lock(&asking);
+    if (!atomic_load(&fabric_is_refused)) {
+        error = cuMemCreate(handle, bytes, properties, 0);
+    }
+    if (error != CUDA_SUCCESS && error != CUDA_ERROR_OUT_OF_MEMORY) {
+        properties->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+        error = cuMemCreate(handle, bytes, properties, 0);
+        if (error == CUDA_SUCCESS) {
+            atomic_store(&fabric_is_refused, true);
+        }
+    }
+    (void)pthread_mutex_unlock(&asking);
+    return error;
+}
+
+// With as much of `properties` as is not refused.
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
                        CUmemAllocationProp properties)
 {
-    CUresult error = cuMemCreate(handle, bytes, &properties, 0);
-    if (error != CUDA_SUCCESS && error != CUDA_ERROR_OUT_OF_MEMORY &&
-        properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-        properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        error = cuMemCreate(handle, bytes, &properties, 0);
-    }
+    bool with_fabric = properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUresult error = with_fabric ? ask_for_fabric(handle, bytes, &properties)
+                                 : cuMemCreate(handle, bytes, &properties, 0);
     if (error != CUDA_SUCCESS && properties.allocFlags.gpuDirectRDMACapable != 0) {
         properties.allocFlags.gpuDirectRDMACapable = 0;
         error = cuMemCreate(handle, bytes, &properties, 0);

@@ -47,12 +47,19 @@ static inline int process_size_count(void)
 #endif
 }
 
+// Whether processes are tested here; where not, that is said.
+static inline bool has_processes(void)
+{
+    if (process_size_count() == 0) {
+        SKIP("the thread sanitizer does not see other processes");
+    }
+    return process_size_count() > 0;
+}
+
 static inline void run_processes(int size, rank_function function, int timeout_s)
 {
-    if (process_size_count() > 0) {
+    if (has_processes()) {
         run_ranks(size, function, timeout_s);
-    } else {
-        SKIP("the thread sanitizer does not see other processes");
     }
 }
 

@@ -232,7 +232,7 @@ static void threads(void)
 
 static void processes(void)
 {
-    for (int i = 0; i < process_size_count() - (is_full() ? 0 : 2); i++) {
+    for (int i = 0; has_processes() && i < process_size_count() - (is_full() ? 0 : 2); i++) {
         run_ranks(test_sizes[i], all_shapes, 120);
     }
 }

@@ -112,7 +112,7 @@ static void exchanges(void)
     for (int i = 0; i < thread_size_count(); i++) {
         run_thread_ranks(test_sizes[i], all_to_all, 60);
     }
-    for (int i = 0; i < process_size_count(); i++) {
+    for (int i = 0; has_processes() && i < process_size_count(); i++) {
         run_ranks(test_sizes[i], all_to_all, 60);
     }
 }

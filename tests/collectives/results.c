@@ -129,7 +129,7 @@ static void processes(void)
 {
     choose(~0u);
     (void)setenv("TUTTI_TEST_FEW", "1", 1);
-    for (int i = 0; i < process_size_count(); i++) {
+    for (int i = 0; has_processes() && i < process_size_count(); i++) {
         if (!run_ranks(test_sizes[i], types, 120)) {
             return;
         }

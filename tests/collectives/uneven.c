@@ -328,7 +328,7 @@ static void shapes_in_threads(void)
 
 static void shapes_in_processes(void)
 {
-    for (int i = 0; i < process_size_count() - 1; i++) {
+    for (int i = 0; has_processes() && i < process_size_count() - 1; i++) {
         run_ranks(test_sizes[i], random_shapes, 120);
     }
 }

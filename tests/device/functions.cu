@@ -414,6 +414,7 @@ static void hybrid_barriers(device_rank &me)
     EXPECT_EQ(comm.lsaBarrier.nBarriers, 1);
     for (int which = 0; which < KINDS; which++) {
         verdict result(me);
+        meet(me);
         hybrid<<<BLOCKS, 64, 0, me.stream>>>(comm, window.handle, (kind)which, 1000 * which + 1,
                                              lsa, gin, result.device);
         result.expect_right(me);

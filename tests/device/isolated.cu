@@ -1,7 +1,7 @@
 // C81 in kernels: ranks whose processes see one GPU each, all by number 0, or all GPUs in different
 // orders, load from each other's windows, add in the switch, and meet at barriers.
 // SPDX-License-Identifier: Apache-2.0
-#include "member.h"
+#include "../support/member.h"
 
 #include <cuda_runtime.h>
 #include <nccl_device.h>

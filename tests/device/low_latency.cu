@@ -114,9 +114,11 @@ static bool open(device_rank &me, setup *s)
     EXPECT_OK(ncclLLA2ACreateRequirement(2 * BLOCKS, slots, &s->handle, &buffer));
     needs.resourceRequirementsList = &buffer;
     needs.lsaMultimem = me.properties.multimemSupport;
-    return EXPECT_OK(ncclDevCommCreate(me.comm, &needs, &s->comm)) &&
-           EXPECT_CUDA(cudaMalloc((void **)&s->wrong, sizeof *s->wrong)) &&
-           EXPECT_CUDA(cudaMemset(s->wrong, 0, sizeof *s->wrong));
+    bool good = EXPECT_OK(ncclDevCommCreate(me.comm, &needs, &s->comm)) &&
+                EXPECT_CUDA(cudaMalloc((void **)&s->wrong, sizeof *s->wrong)) &&
+                EXPECT_CUDA(cudaMemset(s->wrong, 0, sizeof *s->wrong));
+    meet(me);
+    return good;
 }
 static void close(device_rank &me, setup *s)
 {

@@ -307,8 +307,8 @@ template <typename T> struct reduce_copy_test {
     bool open()
     {
         size_t case_bytes = list.cases.size() * sizeof(call_case);
-        if (!EXPECT(me.properties.multimemSupport) || !open_window(me, fresh.size(), &from) ||
-            !open_window(me, fresh.size(), &to) || !open_device_comm(me, 1, &comm) ||
+        if (!open_window(me, fresh.size(), &from) || !open_window(me, fresh.size(), &to) ||
+            !open_device_comm(me, 1, &comm) ||
             !EXPECT_CUDA(cudaMalloc((void **)&cases, case_bytes))) {
             return false;
         }
@@ -367,6 +367,13 @@ template <typename T> struct reduce_copy_test {
                (ssize_t)(element - begin - one->to_shift), got[i], image[i]);
         EXPECT(!"the destination window is right");
     }
+    // On real GPUs multimem may be missing, never on the virtual ones of these tests.
+    bool has_what(const call_kind &kind) const
+    {
+        bool wanted = kind.multimem_from || kind.multimem_to;
+        EXPECT(me.properties.multimemSupport || !is_virtual);
+        return me.properties.multimemSupport || !wanted;
+    }
     // Function `number` and those after it, with each of `kinds` kinds of groups.
     template <int number> void run_from(int kinds)
     {
@@ -374,7 +381,7 @@ template <typename T> struct reduce_copy_test {
             if constexpr (can_call<T>(number)) {
                 const call_kind &kind = call_kinds[number];
                 expected_image(list, kind, expected.of(kind, me.size), me.rank, me.size, image);
-                for (int i = 0; i < kinds; i++) {
+                for (int i = 0; i < kinds && has_what(kind); i++) {
                     run<number>((number + i) % GROUP_KINDS);
                 }
             }

@@ -72,7 +72,7 @@ __device__ void reduce_part(Coop coop, ncclWindow_t from, ncclWindow_t to, ncclD
     Count count = (Count)(part_begin(comm.lsaSize, comm.lsaRank, part + 1) - begin);
     ncclSymPtr<T> in = ncclSymPtr<T>(from, 0) + begin;
     ncclSymPtr<T> out = ncclSymPtr<T>(to, 0) + begin;
-    if (part % 2 == 0) {
+    if (part % 2 == 0 || comm.lsaMultimem.mcBasePtr == nullptr) {
         ncclLsaReduceSumCopy<T, Coop, Count, UNROLL>(coop, in, out, count, comm);
     } else {
         ncclMultimemReduceSumLsaCopy<T, Coop, Count, UNROLL>(coop, in, comm.lsaMultimem, out,
@@ -375,6 +375,8 @@ int main(void)
     RUN(run_teams);
     RUN(run_operators);
     RUN(run_every_bit);
-    RUN(run_mistakes);
+    if (is_virtual) { // real ones do not look for mistakes
+        RUN(run_mistakes);
+    }
     return expect_result();
 }

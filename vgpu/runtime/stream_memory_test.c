@@ -144,9 +144,10 @@ static void in_graphs(void)
 
 int main(void)
 {
-    EXPECT_CUDA(cudaStreamCreate(&stream));
-    EXPECT_CUDA(cudaStreamCreate(&other));
-    EXPECT_CUDA(cudaMallocHost((void **)&pinned, 4096));
+    if (!EXPECT_CUDA(cudaStreamCreate(&stream)) || !EXPECT_CUDA(cudaStreamCreate(&other)) ||
+        !EXPECT_CUDA(cudaMallocHost((void **)&pinned, 4096))) {
+        return expect_result();
+    }
     RUN(every_condition);
     RUN(streams_hand_over);
     RUN(batches);

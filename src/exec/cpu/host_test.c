@@ -218,6 +218,15 @@ static void failures(void)
         EXPECT_CONTAINS(team.told[rank], "rank 1: its memory is gone");
     }
     free_team(&team);
+
+    // A text that names the call and the rank already names both once.
+    make_team(&team, 2, false, 0, 0);
+    tt_call_begin("ncclAllReduce", 1);
+    (void)tt_fail(ncclUnhandledCudaError, "cudaEventRecord: no reason (1)");
+    (void)tt_host_fail_again(team.host[1], ncclUnhandledCudaError);
+    tt_call_end();
+    EXPECT_EQ(strcmp(team.told[1], "rank 1: ncclAllReduce: cudaEventRecord: no reason (1)"), 0);
+    free_team(&team);
 }
 
 static void waits_end(void)

@@ -18,6 +18,7 @@ static const struct tt_executor cuda_executor = {
     .part = tt_host_part,
     .is_over = tt_host_is_over,
     .all_reduce_rmsnorm = tt_fused_enqueue,
+    .owes = tt_fused_owes,
     .settle = tt_fused_settle,
 };
 const struct tt_executor *const tt_executor = &cuda_executor;

@@ -8,6 +8,8 @@
 #include "base/gpu.h"
 #include "base/log.h"
 
+#include <cuda.h>
+
 #include <stdlib.h>
 
 static pthread_mutex_t groups_mutex = PTHREAD_MUTEX_INITIALIZER; // the list and its references
@@ -188,22 +190,28 @@ static struct tt_meeting *find_meeting(struct tt_group *group, uint64_t number)
     return meeting;
 }
 
-// The event of one's own arrival, behind what the stream has.
-static ncclResult_t record_before(struct tt_arrival *mine, cudaStream_t stream)
+static ncclResult_t make_event(struct tt_arrival *mine)
 {
-    if (mine->before == NULL) {
-        TRY(tt_cuda((int)cudaEventCreateWithFlags(&mine->before, cudaEventDisableTiming),
-                    "cudaEventCreateWithFlags"));
-    }
-    return tt_cuda((int)cudaEventRecord(mine->before, stream), "cudaEventRecord");
+    return mine->before != NULL
+               ? ncclSuccess
+               : tt_cuda((int)cudaEventCreateWithFlags(&mine->before, cudaEventDisableTiming),
+                         "cudaEventCreateWithFlags");
 }
 
-// With the mutex held.
-static bool stream_waits(const struct tt_group *group, const struct tt_meeting *meeting, int index)
+static ncclResult_t record_before(const struct tt_arrival *mine, cudaStream_t stream)
+{
+    return tt_cuda((int)cuEventRecord(mine->before, stream), "cuEventRecord");
+}
+
+// Whether another rank's call has come on the stream of `index`, and its stream waits (lent: and
+// has lent it). With the mutex held.
+static bool stream_waits(const struct tt_group *group, const struct tt_meeting *meeting, int index,
+                         bool lent)
 {
     for (int i = 0; i < group->size; i++) {
-        if (i != index && meeting->arrival[i].waits &&
-            meeting->arrival[i].stream_id == meeting->arrival[index].stream_id) {
+        const struct tt_arrival *other = &meeting->arrival[i];
+        if (i != index && (lent ? other->is_lent : other->waits) &&
+            other->stream_id == meeting->arrival[index].stream_id) {
             return true;
         }
     }
@@ -216,25 +224,27 @@ ncclResult_t tt_meeting_come(struct tt_group *group, int index, uint64_t number,
 {
     (void)pthread_mutex_lock(&group->mutex);
     struct tt_meeting *meeting = find_meeting(group, number);
-    bool is_last = meeting != NULL && meeting->come == group->size - 1;
-    (void)pthread_mutex_unlock(&group->mutex);
     if (meeting == NULL) {
+        (void)pthread_mutex_unlock(&group->mutex);
         return tt_fail(ncclSystemError, "rank %d: no memory for an operation",
                        arrival->operation.rank);
     }
     struct tt_arrival *mine = &meeting->arrival[index];
-    if (!is_last) { // who launches does so on its stream
-        TRY(record_before(mine, arrival->stream));
+    bool is_last = meeting->come == group->size - 1; // and launches on its stream
+    if (!is_last && (mine->before == NULL || !arrival->is_lent)) {
+        (void)pthread_mutex_unlock(&group->mutex);
+        TRY(make_event(mine));
+        TRY(arrival->is_lent ? ncclSuccess : record_before(mine, arrival->stream));
+        (void)pthread_mutex_lock(&group->mutex);
     }
-
-    (void)pthread_mutex_lock(&group->mutex);
     bool closed = group->closed;
     if (!closed) {
         cudaEvent_t before = mine->before;
         *mine = *arrival;
         mine->before = before;
-        mine->is_behind = stream_waits(group, meeting, index);
+        mine->is_behind = stream_waits(group, meeting, index, false);
         *last_out = ++meeting->come == group->size;
+        mine->is_lent = mine->is_lent && !*last_out;
         mine->waits = !*last_out && !patient;
         group->launching += *last_out;
     }
@@ -245,42 +255,78 @@ ncclResult_t tt_meeting_come(struct tt_group *group, int index, uint64_t number,
                   : ncclSuccess;
 }
 
+ncclResult_t tt_meeting_take_back(struct tt_group *group, struct tt_meeting *meeting, int index)
+{
+    struct tt_arrival *mine = &meeting->arrival[index];
+    // Where all come meanwhile, who launches does the same: the stream has nothing new until then.
+    TRY(record_before(mine, mine->stream));
+    (void)pthread_mutex_lock(&group->mutex);
+    if (meeting->come < group->size) { // else it is read
+        mine->is_lent = false;
+    }
+    (void)pthread_mutex_unlock(&group->mutex);
+    return ncclSuccess;
+}
+
 bool tt_meeting_lose_patience(struct tt_group *group, struct tt_meeting *meeting, int index)
 {
     (void)pthread_mutex_lock(&group->mutex);
-    bool waits = meeting->come < group->size;
-    meeting->arrival[index].waits = waits;
+    bool waits = meeting->come < group->size && !stream_waits(group, meeting, index, true);
+    if (waits) { // else it may be read
+        meeting->arrival[index].waits = true;
+    }
     (void)pthread_mutex_unlock(&group->mutex);
     return waits;
 }
 
-void tt_meeting_launched(struct tt_group *group, struct tt_meeting *meeting, bool success)
+bool tt_meeting_has_stream(const struct tt_meeting *meeting, int arrival, int index)
+{
+    unsigned long long id = meeting->arrival[arrival].stream_id;
+    for (int i = 0; i < arrival; i++) {
+        if (meeting->arrival[i].is_lent && meeting->arrival[i].stream_id == id) {
+            return true;
+        }
+    }
+    return meeting->arrival[index].stream_id == id;
+}
+
+// With the mutex held.
+static void leave(struct tt_group *group, struct tt_meeting *meeting, int ranks)
+{
+    meeting->left += ranks;
+    if (meeting->left < group->size) {
+        return;
+    }
+    struct tt_meeting **link = &group->open;
+    while (*link != meeting) {
+        link = &(*link)->next;
+    }
+    *link = meeting->next;
+    for (int i = 0; i < group->size; i++) {
+        meeting->arrival[i].waits = meeting->arrival[i].is_lent = false;
+    }
+    meeting->next = group->spare;
+    group->spare = meeting;
+}
+
+void tt_meeting_launched(struct tt_group *group, struct tt_meeting *meeting, bool success,
+                         int ranks)
 {
     (void)pthread_mutex_lock(&group->mutex);
     group->launching--;
-    (void)pthread_mutex_unlock(&group->mutex);
     if (success) {
         atomic_store_explicit(&group->launched, meeting->number, memory_order_release);
     }
     // R1: the launch happens before what A1 in fused.c does with it.
     atomic_store_explicit(&meeting->state, success ? TT_MEETING_LAUNCHED : TT_MEETING_FAILED,
                           memory_order_release);
+    leave(group, meeting, ranks);
+    (void)pthread_mutex_unlock(&group->mutex);
 }
 
 void tt_meeting_leave(struct tt_group *group, struct tt_meeting *meeting)
 {
     (void)pthread_mutex_lock(&group->mutex);
-    if (++meeting->left == group->size) {
-        struct tt_meeting **link = &group->open;
-        while (*link != meeting) {
-            link = &(*link)->next;
-        }
-        *link = meeting->next;
-        for (int i = 0; i < group->size; i++) {
-            meeting->arrival[i].waits = false;
-        }
-        meeting->next = group->spare;
-        group->spare = meeting;
-    }
+    leave(group, meeting, 1);
     (void)pthread_mutex_unlock(&group->mutex);
 }

@@ -16,7 +16,11 @@ struct tt_arrival {
     struct tt_rmsnorm operation;
     cudaStream_t stream;
     unsigned long long stream_id;
-    bool same_stream;   // as in this rank's call before
+    bool same_stream; // as in this rank's call before
+    // The call is in an ncclGroup whose end has not returned: who launches puts the stream in
+    // order, before the launch and behind it.
+    bool is_lent;
+    const void *thread; // that called: an address of its own
     cudaEvent_t before; // what the operation comes behind in the stream; made once
     bool waits;         // its stream waits for the group's word (tt_words.met)
     bool is_behind;     // such a wait was in its stream already: this call can never be reached
@@ -58,18 +62,29 @@ ncclResult_t tt_group_join(const struct tt_team *team, struct tt_group **group_o
 void tt_group_leave(struct tt_group *group); // NULL: nothing
 
 // Rank `index` comes to meeting `number`, with what its arrival says but the event, which is made
-// and recorded here, unless it is the last to come. patient: it will wait here until the last one
-// has launched, or ask for tt_meeting_lose_patience; otherwise its stream is going to wait.
+// and recorded here, unless it is the last to come or lends its stream. patient: it will wait here
+// until the last one has launched, or ask for tt_meeting_lose_patience; otherwise its stream is
+// going to wait.
 // *last_out: it is the one that launches, and calls tt_meeting_launched. Errors: ncclInternalError
 // where the group is closed, or CUDA's.
 ncclResult_t tt_meeting_come(struct tt_group *group, int index, uint64_t number,
                              const struct tt_arrival *arrival, bool patient,
                              struct tt_meeting **meeting_out, bool *last_out);
-// False: all have come, and the launch is at hand. True: the stream of `index` is going to wait.
+// What a lent stream has been given until now is put down: its call may then lose patience. Unless
+// all have come: then it stays lent.
+ncclResult_t tt_meeting_take_back(struct tt_group *group, struct tt_meeting *meeting, int index);
+// True: the stream of `index` is going to wait. False: not yet, as all have come and the launch is
+// at hand, or as the stream is lent in another rank's name.
 bool tt_meeting_lose_patience(struct tt_group *group, struct tt_meeting *meeting, int index);
-void tt_meeting_launched(struct tt_group *group, struct tt_meeting *meeting, bool success);
-// The rank needs the meeting no more.
+// `ranks`, the one that has launched among them, need the meeting no more.
+void tt_meeting_launched(struct tt_group *group, struct tt_meeting *meeting, bool success,
+                         int ranks);
+// Another one needs it no more.
 void tt_meeting_leave(struct tt_group *group, struct tt_meeting *meeting);
+
+// Whether an arrival's stream is that of a rank before it, of those that lend theirs, or of
+// `index`.
+bool tt_meeting_has_stream(const struct tt_meeting *meeting, int arrival, int index);
 
 // Whether another rank's last call was on this stream too.
 bool tt_group_shares_stream(const struct tt_group *group, int index, unsigned long long stream_id);

@@ -83,6 +83,7 @@ static void free_host(struct tt_host *host)
     tt_arena_release(host->arena);
     (void)pthread_mutex_destroy(&host->late.mutex);
     free((int *)host->team.process);
+    free(host->owed);
     free(host);
 }
 

@@ -39,13 +39,12 @@ struct tt_blocks {
     unsigned blocks; // 0: nothing is known
 };
 
-// A call whose stream has yet to be told what to wait for.
+// A call that waits for the others' at the end of its group.
 struct tt_owed {
     struct tt_meeting *meeting;
     cudaStream_t stream;
     uint64_t patience_ns;
 };
-enum { TT_MOST_OWED = 16 };
 
 struct tt_host {
     struct tt_team team; // as it was joined; its arrays are copies
@@ -60,8 +59,8 @@ struct tt_host {
     uint64_t patience_ns;         // that a call waits for the others'
     unsigned long long stream_id; // of the last call; 0: there was none
     struct tt_blocks blocks;      // of the last launch
-    struct tt_owed owed[TT_MOST_OWED];
-    int owed_count;
+    struct tt_owed *owed;
+    int owed_count, owed_room;
     _Atomic uint64_t calls; // operations called, but for those that were captured
     // Behind the last operation whose end this rank's stream waits for by a word of the arena, or
     // that it launched alone.
@@ -107,6 +106,7 @@ void tt_host_look_for_late(struct tt_host *host);
 
 // The fused operation, and what it leaves for the end of a group (executor.h).
 ncclResult_t tt_fused_enqueue(const struct tt_rmsnorm *operation, cudaStream_t stream);
-ncclResult_t tt_fused_settle(struct tt_host *host);
+bool tt_fused_owes(void);
+ncclResult_t tt_fused_settle(struct tt_host *host, bool may_wait);
 
 #endif

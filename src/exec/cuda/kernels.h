@@ -31,7 +31,8 @@ struct tt_norm_rank {
 };
 
 // One launch. It sums, normalises and stores, into the outputs of all ranks of the team, the own
-// tokens (tuttiSplitCounts) of the ranks in `rank`, with a grid of rank_count * blocks blocks.
+// tokens (tuttiSplitCounts) of the ranks in `rank`, with a grid of rank_count * blocks blocks. Own
+// tokens of an output that is not the input may hold other things until then.
 struct tt_norm_launch {
     struct tt_symmetric input, output; // row 0; equal or disjoint
     size_t tokens, hidden;             // hidden at least 1
@@ -43,6 +44,7 @@ struct tt_norm_launch {
     // before it reads and after it has stored; all ranks have as many blocks, and all blocks of all
     // ranks of a device must be resident at once.
     bool barriers;
+    bool alone;      // no other rank of the team is on this device: peers are behind links
     unsigned blocks; // of each rank, at least 1
     int rank_count;  // 1 .. TT_NORM_RANKS
     struct tt_norm_rank rank[TT_NORM_RANKS];
@@ -53,8 +55,8 @@ struct tt_norm_launch {
 // that runs on the device; so before streams or kernels wait for a launch.
 cudaError_t tt_norm_load(const struct tt_norm_launch *launch);
 
-// For the next two `blocks` and the ranks may still be unset. Their answers depend on the shape,
-// the type, nranks, `barriers` and the device alone, so that ranks on equal devices agree.
+// For the next two `blocks` and `rank` may still be unset. Their answers depend on the shape, the
+// type, nranks, rank_count, `barriers` and the device alone, so that ranks on equal devices agree.
 
 // The most blocks per rank that are resident at once on the current device where `sharers` ranks
 // share it, at least 1; ranks may be in several launches and processes. cudaErrorInvalidValue where

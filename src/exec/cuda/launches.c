@@ -10,7 +10,8 @@
 
 #define TRY_DRIVER(call) TRY(tt_cuda((int)(call), #call)) // both kinds of error have CUDA's numbers
 
-static struct tt_norm_launch describe(const struct tt_rmsnorm *operation, bool barriers)
+static struct tt_norm_launch describe(const struct tt_host *host,
+                                      const struct tt_rmsnorm *operation, bool barriers)
 {
     return (struct tt_norm_launch){.input = operation->input,
                                    .output = operation->output,
@@ -19,7 +20,8 @@ static struct tt_norm_launch describe(const struct tt_rmsnorm *operation, bool b
                                    .eps = operation->eps,
                                    .data_type = operation->data_type,
                                    .nranks = operation->nranks,
-                                   .barriers = barriers};
+                                   .barriers = barriers,
+                                   .alone = host->sharers == 1};
 }
 
 static void add_rank(struct tt_norm_launch *launch, const struct tt_rmsnorm *operation)
@@ -80,7 +82,7 @@ static ncclResult_t choose_blocks(struct tt_host *host, const struct tt_rmsnorm 
 static ncclResult_t start_some(struct tt_host *host, const struct tt_meeting *meeting, int first,
                                bool barriers, cudaStream_t stream)
 {
-    struct tt_norm_launch launch = describe(&meeting->arrival[first].operation, barriers);
+    struct tt_norm_launch launch = describe(host, &meeting->arrival[first].operation, barriers);
     for (int i = first; i < host->group->size && launch.rank_count < TT_NORM_RANKS; i++) {
         add_rank(&launch, &meeting->arrival[i].operation);
     }
@@ -161,7 +163,7 @@ ncclResult_t tt_launch_group(struct tt_host *host, const struct tt_meeting *meet
 ncclResult_t tt_launch_rank(struct tt_host *host, const struct tt_rmsnorm *operation,
                             cudaStream_t stream)
 {
-    struct tt_norm_launch launch = describe(operation, operation->nranks > 1);
+    struct tt_norm_launch launch = describe(host, operation, operation->nranks > 1);
     add_rank(&launch, operation);
     if (operation->tokens == 0) {
         return ncclSuccess;
