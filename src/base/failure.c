@@ -49,12 +49,15 @@ static void store_error(const char *text)
     unlock();
 }
 
-// By the driver's function: the runtime's makes a context in a thread that has none yet.
+// By the driver's function: the runtime's makes a context in a thread that has none yet. Before the
+// process's first call of CUDA it may fail; the thread's mode is that of every thread then.
 void tt_relax_begin(void)
 {
     if (running.relaxed++ == 0) {
         running.mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-        (void)cuThreadExchangeStreamCaptureMode(&running.mode);
+        if (cuThreadExchangeStreamCaptureMode(&running.mode) != CUDA_SUCCESS) {
+            running.mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+        }
     }
 }
 
