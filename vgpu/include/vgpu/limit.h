@@ -22,6 +22,8 @@
 
 #ifdef __cplusplus
 extern "C" {
+#elif !defined(__USE_MISC)
+long syscall(long number, ...); // <unistd.h> keeps it from programs in strict C
 #endif
 
 enum { VGPU_LIMIT_QUESTION = 0x76677075, VGPU_LIMIT_DEVICES = 64 };
