@@ -14,7 +14,7 @@ enum {
     NAME_BYTES = 64,
     INVALID_ARGUMENT = 4,
     INVALID_USAGE = 5,
-    LEAST_NAMES = 10
+    LEAST_NAMES = 5
 };
 
 typedef int (*any_function)(long, long, long, long, long, long);
