@@ -158,8 +158,9 @@ bool tt_comm_fail(struct ncclComm *comm, ncclResult_t result, const char *text);
 const char *tt_comm_failure_text(const struct ncclComm *comm); // once comm->told is 2
 
 // A mutex of memory that other processes see is held by the thread that watches, as long as the
-// process lives. Behind tt_watch_add.
-ncclResult_t tt_watch_hold(pthread_mutex_t *held);
+// process lives. Behind tt_watch_add. Waits for the thread, at most TUTTI_INIT_TIMEOUT, or until
+// the abort flag is set.
+ncclResult_t tt_watch_hold(pthread_mutex_t *held, const _Atomic uint32_t *abort_flag);
 // False: the process ends, and it is held still.
 bool tt_watch_let_go(pthread_mutex_t *held);
 

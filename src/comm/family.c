@@ -108,7 +108,7 @@ static ncclResult_t check_file(int descriptor, int processes)
 }
 
 // Says that this process lives, where there are others.
-static ncclResult_t begin_life(struct tt_family *family)
+static ncclResult_t begin_life(struct tt_family *family, const struct ncclComm *comm)
 {
     struct life *life = &family->head->life[family->process];
     pthread_mutexattr_t attributes;
@@ -121,7 +121,7 @@ static ncclResult_t begin_life(struct tt_family *family)
     (void)pthread_mutex_init(&life->held, &attributes);
     (void)pthread_mutexattr_destroy(&attributes);
     life->pid = (int32_t)getpid();
-    TRY(tt_watch_hold(&life->held));
+    TRY(tt_watch_hold(&life->held, comm->abort_flag));
     family->holds_life = true;
     return ncclSuccess;
 }
@@ -154,7 +154,7 @@ static ncclResult_t open_family(const struct ncclComm *comm, int descriptor, int
     family->process = comm->peers[comm->rank].process;
     family->processes = processes;
     tt_bootstrap_derive_key(comm->bootstrap, "family", family->key);
-    result = begin_life(family);
+    result = begin_life(family, comm);
     if (result != ncclSuccess) {
         tt_family_release(family);
         return result;

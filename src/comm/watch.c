@@ -9,7 +9,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/gpu.h"
 #include "base/log.h"
+#include "base/params.h"
 #include "base/thread.h"
+#include "base/wait.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
 #include "comm/local.h"
@@ -20,6 +22,7 @@
 #include <cuda_runtime.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -27,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 200, EVENTS = 16, PATIENCE_S = 1 };
+enum { TICK_MS = 200, EVENTS = 16, SLICE_MS = 50, PATIENCE_S = 10 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards what stands below
 static int watched = -1;                                  // the epoll descriptor
@@ -47,6 +50,7 @@ static int request_bell = -1; // an eventfd that wakes the thread; its address i
 
 // The thread has it while it looks; a process that ends keeps it, so that no look meets the end.
 static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool is_over; // the process ends: the thread answers nobody any more
 
 // ---- What is wrong ------------------------------------------------------------------------------
 
@@ -264,6 +268,7 @@ __attribute__((destructor)) static void stop_looking(void)
 {
     if (owner == getpid()) {
         pthread_mutex_lock(&looking);
+        atomic_store(&is_over, true);
     }
 }
 
@@ -308,19 +313,24 @@ static ncclResult_t start(int device)
     return ncclSuccess;
 }
 
-// With the mutex held. False: the thread does not answer.
-static bool ask(struct request *request)
+// Where many processes share few processors the thread may take long to come to its turn. Looks at
+// the abort flag (NULL: there is none) meanwhile. With the mutex held. False: it has not answered.
+static bool ask(struct request *request, uint64_t limit_ns, const _Atomic uint32_t *abort_flag)
 {
-    struct timespec until;
-    uint64_t ring = 1;
+    uint64_t ring = 1, begin_ns = tt_now_ns();
     request->next = requests;
     requests = request;
     ssize_t n = write(request_bell, &ring, sizeof ring);
     (void)n;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_S;
-    for (int error = 0; !request->is_done && error == 0;) {
-        error = pthread_cond_timedwait(&answered, &mutex, &until);
+    while (!request->is_done && !atomic_load(&is_over) && tt_now_ns() - begin_ns < limit_ns &&
+           (abort_flag == NULL || atomic_load(abort_flag) == 0)) {
+        struct timespec until;
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += SLICE_MS * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        tt_wait_told();
+        (void)pthread_cond_timedwait(&answered, &mutex, &until);
     }
     struct request **at = &requests;
     while (!request->is_done && *at != request) {
@@ -332,11 +342,12 @@ static bool ask(struct request *request)
     return request->is_done;
 }
 
-ncclResult_t tt_watch_hold(pthread_mutex_t *held)
+ncclResult_t tt_watch_hold(pthread_mutex_t *held, const _Atomic uint32_t *abort_flag)
 {
     struct request request = {.held = held};
+    uint64_t limit_s = (uint64_t)tt_param_int(TT_PARAM_INIT_TIMEOUT);
     pthread_mutex_lock(&mutex);
-    bool is_done = owner == getpid() && ask(&request);
+    bool is_done = owner == getpid() && ask(&request, limit_s * UINT64_C(1000000000), abort_flag);
     pthread_mutex_unlock(&mutex);
     return is_done && request.error == 0
                ? ncclSuccess
@@ -347,7 +358,7 @@ bool tt_watch_let_go(pthread_mutex_t *held)
 {
     struct request request = {.held = held, .lets_go = true};
     pthread_mutex_lock(&mutex);
-    bool is_done = owner == getpid() && ask(&request);
+    bool is_done = owner == getpid() && ask(&request, PATIENCE_S * UINT64_C(1000000000), NULL);
     pthread_mutex_unlock(&mutex);
     return is_done;
 }
