@@ -16,11 +16,17 @@
 enum { COUNT = 1000 };
 
 #ifdef TUTTI_CHECKED
-// libpmix keeps a few bytes of its own.
+// libpmix keeps a few bytes of its own, some through functions of the C library, which the fast
+// unwinder does not pass.
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libpmix\n";
+}
+__attribute__((visibility("default"))) const char *__lsan_default_options(void);
+const char *__lsan_default_options(void)
+{
+    return "print_suppressions=0:fast_unwind_on_malloc=0";
 }
 #endif
 
