@@ -7,7 +7,6 @@
 #include "member.h"
 #include "ranks.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -148,6 +147,9 @@ static void aborted_work(int rank, int size)
     EXPECT_CUDA(cudaMalloc((void **)&buffer, 1000 * sizeof *buffer));
     if (rank != 2) {
         EXPECT_OK(ncclAllReduce(buffer, buffer, 1000, ncclFloat, ncclSum, m.comm, m.stream));
+    }
+    ranks_barrier(); // an abort would refuse a call that comes later
+    if (rank != 2) {
         EXPECT_OK(ncclCommShrink(m.comm, excluded, 1, &child, NULL, NCCL_SHRINK_ABORT));
         check_place(child, rank > 2 ? rank - 1 : rank, size - 1);
         sums_are(&m, child, size - 1, 3);
@@ -313,7 +315,8 @@ static void killed_in_a_split(void)
 }
 
 // C65: all ranks are killed at moments of their own, in the making and ending of children or
-// before; nothing of it is left on the machine, and the next ones start as if nothing had been.
+// before; the next ones start as if nothing had been. That nothing of it is left on the machine is
+// seen where this runs under tests/support/leaves_nothing. TUTTI_TEST_FULL=1: 100 times.
 static void *kill_later(void *argument)
 {
     poll(NULL, 0, *(const int *)argument);
@@ -337,17 +340,6 @@ static void killed_at_random(int rank, int size)
     poll(NULL, 0, 1000);
 }
 
-static int count_entries(const char *path)
-{
-    int count = 0;
-    DIR *directory = opendir(path);
-    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
-        count += strstr(entry->d_name, "tutti") != NULL;
-    }
-    (void)closedir(directory);
-    return count;
-}
-
 static void start(int rank, int size)
 {
     struct member m;
@@ -362,13 +354,12 @@ static void start(int rank, int size)
 
 static void killed_and_started_again(void)
 {
-    int statuses[8], before = count_entries("/dev/shm");
-    for (int round = 0; round < 5; round++) {
+    int statuses[8], rounds = getenv("TUTTI_TEST_FULL") != NULL ? 100 : 4;
+    for (int round = 0; round < rounds && expect_failures() == 0; round++) {
         run_ranks_status(8, killed_at_random, 60, statuses);
         check_statuses(statuses, 8, 0xff);
+        run_ranks(8, start, 60);
     }
-    run_ranks(8, start, 60);
-    EXPECT_EQ(count_entries("/dev/shm"), before);
 }
 
 int main(void)
