@@ -126,14 +126,37 @@ ncclResult_t tt_bootstrap_receive_all(struct tt_bootstrap *b, void *data, size_t
     return ncclSuccess;
 }
 
+// Best effort: one attempt, what does not fit into the socket's buffer is lost with the connection.
+static void send_last(struct tt_bootstrap *b, enum tt_frame_kind kind, const char *text)
+{
+    unsigned char frame[1024];
+    size_t bytes = strnlen(text, 500);
+    if (b->fd < 0 || b->broken != ncclSuccess) {
+        return;
+    }
+    tt_wire_seal(&b->session, kind, text, bytes, NULL, 0, frame);
+    ssize_t sent = send(b->fd, frame, tt_wire_frame_bytes(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)sent;
+}
+
+// Between two frames that are sent: the root is told, where it knows this rank by an earlier one.
+static ncclResult_t have_no_memory(struct tt_bootstrap *b, size_t bytes)
+{
+    ncclResult_t result =
+        tt_fail(ncclSystemError, "rank %d: no memory for a message of %zu bytes", b->rank, bytes);
+    if (b->frame != NULL) {
+        b->has_reported = true;
+        send_last(b, TT_FRAME_FAILED, tt_thread_error());
+    }
+    return tt_bootstrap_break(b, result);
+}
+
 static ncclResult_t reserve_frame(struct tt_bootstrap *b, size_t bytes)
 {
     if (bytes > b->frame_capacity) {
         unsigned char *grown = realloc(b->frame, bytes);
         if (grown == NULL) {
-            return tt_bootstrap_break(b, tt_fail(ncclSystemError,
-                                                 "rank %d: no memory for a message of %zu bytes",
-                                                 b->rank, bytes));
+            return have_no_memory(b, bytes);
         }
         b->frame = grown;
         b->frame_capacity = bytes;
@@ -238,19 +261,6 @@ ncclResult_t tt_bootstrap_expect(struct tt_bootstrap *b, enum tt_frame_kind kind
             return judge_frame(b, got, *body_out, *bytes_out);
         }
     }
-}
-
-// Best effort: one attempt, what does not fit into the socket's buffer is lost with the connection.
-static void send_last(struct tt_bootstrap *b, enum tt_frame_kind kind, const char *text)
-{
-    unsigned char frame[1024];
-    size_t bytes = strnlen(text, 500);
-    if (b->fd < 0 || b->broken != ncclSuccess) {
-        return;
-    }
-    tt_wire_seal(&b->session, kind, text, bytes, NULL, 0, frame);
-    ssize_t sent = send(b->fd, frame, tt_wire_frame_bytes(bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)sent;
 }
 
 // ---- Exchanges ----------------------------------------------------------------------------------
