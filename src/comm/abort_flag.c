@@ -80,7 +80,9 @@ ncclResult_t tt_abort_flag_take(_Atomic uint32_t **host_out, uint32_t **device_o
 
 void tt_abort_flag_give(_Atomic uint32_t *host, bool may_be_read)
 {
-    if (host == NULL || may_be_read) {
+    // Also one that is raised: the communicator may have failed in the very call that ends it, and
+    // a kernel that has not looked yet would wait for ever if the next communicator lowered it.
+    if (host == NULL || may_be_read || atomic_load(host) != 0) {
         return;
     }
     pthread_mutex_lock(&mutex);

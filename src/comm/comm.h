@@ -266,7 +266,8 @@ ncclResult_t tt_check_runtime(const char *call);
 
 // ---- abort_flag.c: a word that host and kernels see ---------------------------------------------
 ncclResult_t tt_abort_flag_take(_Atomic uint32_t **host_out, uint32_t **device_out);
-// Gives the word back. `may_be_read`: kernels may still look at it; it is then never used again.
+// Gives the word back. One that is raised is never used again, nor one that kernels may still look
+// at for another reason (`may_be_read`).
 void tt_abort_flag_give(_Atomic uint32_t *host, bool may_be_read);
 
 #endif
