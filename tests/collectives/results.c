@@ -332,6 +332,20 @@ static void nothing(void)
     run_processes(4, zero, 60);
 }
 
+// ---- C80: the other numbers of ranks (uccl#671, nccl#2186, mscclpp#387)
+// ------------------------------
+
+static void rank_counts(void)
+{
+    static const int sizes[] = {6, 7, 12, 24, 44, 100, 257}; // beside test_sizes
+    choose(~0u);
+    (void)setenv("TUTTI_TEST_FEW", "1", 1);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        run_thread_ranks(sizes[i], types, 900);
+        run_processes(sizes[i], types, 900);
+    }
+}
+
 int main(void)
 {
     RUN(all_reduce);
@@ -348,5 +362,8 @@ int main(void)
     RUN(unaligned);
     RUN(near_borders);
     RUN(nothing);
+    if (is_full()) {
+        RUN(rank_counts);
+    }
     return expect_result();
 }
