@@ -22,7 +22,10 @@ _Static_assert(sizeof(struct tt_desk) == 64, "one line");
 // What a rank says more, seldom.
 struct tt_note {
     _Alignas(64) struct tt_offer_of_slot offer;
-    char why[240]; // it gave up
+    // Bit r % 64 for each rank r that its shrink leaves out; to be read with `survivor`, which is 0
+    // while it changes.
+    _Atomic uint64_t left_out;
+    char why[232]; // it gave up
 };
 
 struct tt_board_head {

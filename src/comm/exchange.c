@@ -274,6 +274,36 @@ void tt_board_give_up(struct ncclComm *comm, uint64_t tag, const char *text)
                           memory_order_release);
 }
 
+static uint64_t bit_of(int rank)
+{
+    return UINT64_C(1) << (rank % 64);
+}
+
+// The ranks that are no members, as bits; members ascend.
+static uint64_t left_out_bits(int nranks, const int *members, int count)
+{
+    uint64_t bits = 0;
+    for (int r = 0, i = 0; r < nranks; r++) {
+        if (i < count && members[i] == r) {
+            i++;
+        } else {
+            bits |= bit_of(r);
+        }
+    }
+    return bits;
+}
+
+// Whether a rank's present shrink, of this tag, waits for this rank, too. Where this one is left
+// out, that may be an earlier one, and it comes to this one's afterwards.
+static bool waits_for_us(const struct ncclComm *comm, int rank, uint64_t tag)
+{
+    const struct tt_desk *desk = tt_board_desk(comm->board, rank);
+    uint64_t bits =
+        atomic_load_explicit(&tt_board_note(comm->board, rank)->left_out, memory_order_acquire);
+    return (bits & bit_of(comm->rank)) == 0 &&
+           atomic_load_explicit(&desk->survivor, memory_order_relaxed) == tag;
+}
+
 static int survives(const struct ncclComm *comm, int rank, const struct awaited *what)
 {
     const struct tt_desk *desk = tt_board_desk(comm->board, rank);
@@ -290,7 +320,8 @@ static int survives(const struct ncclComm *comm, int rank, const struct awaited 
     // only slower to leave.
     bool is_news =
         tag != what->before[2 * rank] || (gave_up == tag && gave_up != what->before[2 * rank + 1]);
-    if (is_news && !tt_shrinks_know(comm->shrinks, tag)) {
+    if (tag != 0 && is_news && !tt_shrinks_know(comm->shrinks, tag) &&
+        waits_for_us(comm, rank, tag)) {
         (void)tt_fail(ncclInvalidUsage,
                       "rank %d: rank %d shrinks %s with another list of excluded ranks: all that "
                       "remain must give the same",
@@ -315,7 +346,11 @@ ncclResult_t tt_board_gather_survivors(struct ncclComm *comm, uint64_t tag, cons
         before[2 * r + 1] =
             atomic_load_explicit(&tt_board_desk(board, r)->gave_up, memory_order_acquire);
     }
-    atomic_store_explicit(&tt_board_desk(board, comm->rank)->survivor, tag, memory_order_release);
+    struct tt_desk *desk = tt_board_desk(board, comm->rank);
+    atomic_store_explicit(&desk->survivor, 0, memory_order_relaxed);
+    atomic_store_explicit(&tt_board_note(board, comm->rank)->left_out,
+                          left_out_bits(comm->nranks, members, count), memory_order_release);
+    atomic_store_explicit(&desk->survivor, tag, memory_order_release);
     struct awaited what = {.has_come = survives,
                            .value = tag,
                            .members = members,
