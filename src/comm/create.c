@@ -211,7 +211,7 @@ void tt_comm_discard(struct ncclComm *comm, const void *argument)
 {
     const struct tt_beginning *beginning = argument;
     if (beginning->user_comm != NULL && tt_handle_remove(comm)) {
-        *beginning->user_comm = NULL;
+        __atomic_store_n(beginning->user_comm, NULL, __ATOMIC_RELEASE); // as it was written
         tt_handle_await_calls(comm);
         tt_team_leave(comm);
         tt_windows_destroy(comm);

@@ -69,12 +69,15 @@ static void used_id(void)
 // ------------------------
 // (With a limit: errors_test.c.)
 
-static void *abort_later(void *comm)
+// Where another rank's abort was quicker, there is nothing left to abort.
+static void *abort_later(void *place)
 {
     poll(NULL, 0, 2000);
+    ncclComm_t comm = __atomic_load_n((ncclComm_t *)place, __ATOMIC_ACQUIRE);
     struct stopwatch watch = stopwatch_start();
-    EXPECT_OK(ncclCommAbort(__atomic_load_n((ncclComm_t *)comm, __ATOMIC_ACQUIRE)));
+    ncclResult_t result = ncclCommAbort(comm);
     EXPECT_WITHIN(watch, 1);
+    EXPECT(result == ncclSuccess || result == ncclInvalidArgument);
     return NULL;
 }
 
@@ -199,7 +202,7 @@ static void make_groups(int rank, int size)
 {
     struct member m;
     bool is_outer = rank == 0 || rank == 3;
-    int turns = is_full() ? 1000 : 60;
+    int turns = is_full() ? 1000 : 40;
     if (!member_join(&m, rank, size)) {
         return;
     }
