@@ -16,6 +16,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 static bool is_full(void)
 {
     const char *text = getenv("TUTTI_TEST_FULL");
@@ -202,7 +208,7 @@ static void make_groups(int rank, int size)
 {
     struct member m;
     bool is_outer = rank == 0 || rank == 3;
-    int turns = is_full() ? 1000 : 40;
+    int turns = is_full() ? 1000 : SANITIZED ? 10 : 40;
     if (!member_join(&m, rank, size)) {
         return;
     }
@@ -256,14 +262,14 @@ static int size_count(int usual)
 
 static void numbers_of_threads(void)
 {
-    for (int i = 0; i < size_count(8); i++) {
+    for (int i = 0; i < size_count(SANITIZED ? 6 : 8); i++) {
         run_thread_ranks(sizes[i], live, 300);
     }
 }
 
 static void numbers_of_processes(void)
 {
-    for (int i = 0; i < size_count(6); i++) {
+    for (int i = 0; i < size_count(SANITIZED ? 4 : 6); i++) {
         run_ranks(sizes[i], live, 300);
     }
 }
