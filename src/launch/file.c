@@ -7,6 +7,7 @@
 #include "base/wait.h"
 #include "launch/exchange.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -15,19 +16,64 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     FIRST_PAUSE_US = 500, // between two looks for the file; doubles
     LAST_PAUSE_US = 16000,
     TELL_S = 10,         // after so long a wait it is told for whom
-    OTHER_JOB_MS = 1000, // for others to end a look at a left-over file
+    OTHER_JOB_MS = 1000, // for the job before to end
+    LEFT_OVER_S = 60,    // nobody takes so long from a file to its lock
 };
 
 static bool is_private(const struct stat *status, mode_t type)
 {
     return (status->st_mode & S_IFMT) == type && status->st_uid == geteuid() &&
            (status->st_mode & 077) == 0;
+}
+
+// Whether the process that wrote the file is alive: it alone has it locked for itself. File systems
+// without locks are believed.
+static bool is_locked(int fd)
+{
+    return flock(fd, LOCK_SH | LOCK_NB) != 0;
+}
+
+// Removes a file that a killed job has left. Another one that comes to its name meanwhile is put
+// back: who looks for that looks again.
+static void remove_left_over(int folder, const char *name)
+{
+    struct stat status, moved;
+    char away[64];
+    (void)snprintf(away, sizeof away, "left-over.%d.%d", (int)getpid(), (int)gettid());
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        return;
+    }
+    if (fstat(fd, &status) == 0 && is_private(&status, S_IFREG) &&
+        status.st_mtime < time(NULL) - LEFT_OVER_S && !is_locked(fd) &&
+        renameat(folder, name, folder, away) == 0) {
+        bool is_other = fstatat(folder, away, &moved, AT_SYMLINK_NOFOLLOW) == 0 &&
+                        moved.st_ino != status.st_ino;
+        if (!is_other || renameat(folder, away, folder, name) != 0) {
+            (void)unlinkat(folder, away, 0);
+        }
+    }
+    close(fd);
+}
+
+static void remove_left_overs(const char *path)
+{
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        if (entry->d_name[0] != '.') {
+            remove_left_over(dirfd(folder), entry->d_name);
+        }
+    }
+    if (folder != NULL) {
+        (void)closedir(folder);
+    }
 }
 
 ncclResult_t tt_file_of_job(const struct tt_place *place, char *path, size_t bytes)
@@ -46,18 +92,14 @@ ncclResult_t tt_file_of_job(const struct tt_place *place, char *path, size_t byt
                        "0700): remove it, or set TUTTI_RENDEZVOUS=file:PATH",
                        place->rank, folder, (unsigned)geteuid());
     }
+    if (place->rank == 0) {
+        remove_left_overs(folder);
+    }
     crypto_generichash(hash, sizeof hash, (const unsigned char *)place->job, strlen(place->job),
                        NULL, 0);
     (void)sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
     (void)snprintf(path, bytes, "%s/%s-%s", folder, place->source, hex);
     return ncclSuccess;
-}
-
-// Whether the process that wrote the file is alive: it has it locked. File systems without locks
-// are believed.
-static bool is_locked(int fd)
-{
-    return flock(fd, LOCK_SH | LOCK_NB) != 0;
 }
 
 // A file at the path that another running job has put there.
@@ -66,7 +108,7 @@ static bool is_taken(const char *path)
     bool taken = false;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0) {
-        taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        taken = is_locked(fd) && errno == EWOULDBLOCK; // shared: a look is not mistaken for a job
         close(fd);
     }
     return taken;

@@ -145,6 +145,36 @@ static void names(void)
     EXPECT_EQ(tt_file_put(&exchange, second), ncclInvalidArgument);
 }
 
+// In the folder of a user's jobs what killed ones have left goes with the next job; what is new, or
+// of a job that lives, stays.
+static void left_overs_go(void)
+{
+    static const char *const names[] = {"old", "new", "alive"};
+    const struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    struct tt_place place = {.source = "test", .job = "left overs"};
+    char file[3][PATH_MAX], ours[PATH_MAX];
+    int fd[3];
+    EXPECT_OK(tt_file_of_job(&place, ours, sizeof ours));
+    *strrchr(ours, '/') = 0;
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(file[i], sizeof file[i], "%.200s/file-test-%d-%s", ours, (int)getpid(),
+                       names[i]);
+        fd[i] = open(file[i], O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        EXPECT(fd[i] >= 0 && (i == 1 || futimens(fd[i], old) == 0));
+    }
+    EXPECT_EQ(flock(fd[2], LOCK_EX | LOCK_NB), 0);
+    place.rank = 1; // others leave it to rank 0
+    EXPECT_OK(tt_file_of_job(&place, ours, sizeof ours));
+    EXPECT_EQ(access(file[0], F_OK), 0);
+    place.rank = 0;
+    EXPECT_OK(tt_file_of_job(&place, ours, sizeof ours));
+    for (int i = 0; i < 3; i++) {
+        EXPECT_EQ(access(file[i], F_OK) == 0, i != 0);
+        (void)unlink(file[i]);
+        close(fd[i]);
+    }
+}
+
 int main(void)
 {
     setenv("TUTTI_INIT_TIMEOUT", "1", 1);
@@ -156,6 +186,7 @@ int main(void)
     RUN(is_waited_for);
     RUN(of_others_is_not_believed);
     RUN(names);
+    RUN(left_overs_go);
     (void)rmdir(folder);
     return expect_result();
 }
