@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { GUARD_BYTES = 256, MOST_RANKS = 256 };
+enum { GUARD_BYTES = 256, MOST_RANKS = 257 };
 
 static const char *const names[FUNCTIONS] = {"AllReduce", "Reduce",        "Broadcast",
                                              "Bcast",     "ReduceScatter", "AllGather",
