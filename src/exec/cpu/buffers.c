@@ -5,8 +5,11 @@
 #include "base/log.h"
 #include "reduce/reduce.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <vgpu/device_runtime.h>
 #include <vgpu/share.h>
 #include <vgpu/stats.h>
@@ -202,6 +205,14 @@ static void drop_old(const struct tt_host *host, int rank, struct reached *reach
     reached->version = version;
 }
 
+// Whether a process is no more; its parent may not have asked for it yet.
+static bool has_ended(int pid)
+{
+    char path[40], program[8];
+    (void)snprintf(path, sizeof path, "/proc/%d/exe", pid);
+    return readlink(path, program, sizeof program) < 0 && errno == ENOENT;
+}
+
 static ncclResult_t map_segment(const struct tt_host *host, int rank, int slot,
                                 struct reached *reached)
 {
@@ -217,7 +228,13 @@ static ncclResult_t map_segment(const struct tt_host *host, int rank, int slot,
         atomic_load_explicit(&segment->version, memory_order_acquire) != version) {
         return tt_bug("rank %d: rank %d changes a segment that is in use", host->rank, rank);
     }
-    TRY(tt_cuda((int)vgpuSharedOpen(&piece, &base), "vgpuSharedOpen"));
+    cudaError_t error = vgpuSharedOpen(&piece, &base);
+    if (error == cudaErrorInvalidResourceHandle && has_ended(segment->pid)) {
+        return tt_fail(ncclRemoteError,
+                       "rank %d: rank %d (process %d) died, or ended without ncclCommDestroy",
+                       host->rank, rank, segment->pid);
+    }
+    TRY(tt_cuda((int)error, "vgpuSharedOpen"));
     reached->segment[slot].base = base;
     reached->segment[slot].bytes = piece.bytes;
     reached->segment[slot].version = version;
@@ -236,35 +253,33 @@ static struct reached *reached_of(struct tt_buffers *memory, int rank)
     return memory->reached == NULL ? NULL : memory->reached[rank];
 }
 
-char *tt_buffers_reach(struct tt_host *host, int rank, uint64_t address, uint64_t shared,
-                       size_t bytes)
+ncclResult_t tt_buffers_reach(struct tt_host *host, int rank, uint64_t address, uint64_t shared,
+                              size_t bytes, char **out)
 {
     if (host->team.process[rank] == host->team.process[host->rank]) {
-        return (char *)(uintptr_t)address; // NOLINT(performance-no-int-to-ptr): of this process
+        *out = (char *)(uintptr_t)address; // NOLINT(performance-no-int-to-ptr): of this process
+        return ncclSuccess;
     }
     struct reached *reached = reached_of(host->buffers, rank);
     if (reached == NULL) {
-        (void)tt_fail(ncclSystemError, "rank %d: no memory to map that of rank %d", host->rank,
-                      rank);
-        return NULL;
+        return tt_fail(ncclSystemError, "rank %d: no memory to map that of rank %d", host->rank,
+                       rank);
     }
     int slot = (int)(shared >> OFFSET_BITS) - 1;
     uint64_t offset = shared & ((UINT64_C(1) << OFFSET_BITS) - 1);
     if (slot < 0 || slot >= TT_ARENA_SEGMENTS) {
-        (void)tt_bug("rank %d: rank %d tells of segment %d", host->rank, rank, slot);
-        return NULL;
+        return tt_bug("rank %d: rank %d tells of segment %d", host->rank, rank, slot);
     }
     drop_old(host, rank, reached);
-    if (reached->segment[slot].base == NULL &&
-        map_segment(host, rank, slot, reached) != ncclSuccess) {
-        return NULL;
+    if (reached->segment[slot].base == NULL) {
+        TRY(map_segment(host, rank, slot, reached));
     }
     if (bytes > reached->segment[slot].bytes || offset > reached->segment[slot].bytes - bytes) {
-        (void)tt_bug("rank %d: rank %d tells of %zu bytes behind its segment's end", host->rank,
-                     rank, bytes);
-        return NULL;
+        return tt_bug("rank %d: rank %d tells of %zu bytes behind its segment's end", host->rank,
+                      rank, bytes);
     }
-    return reached->segment[slot].base + offset;
+    *out = reached->segment[slot].base + offset;
+    return ncclSuccess;
 }
 
 // ---- Moving -------------------------------------------------------------------------------------

@@ -24,10 +24,10 @@ static inline bool tt_buffers_is_reachable(const struct tt_host *host, int rank,
     return shared != 0 || host->team.process[rank] == host->team.process[host->rank];
 }
 // A buffer of `bytes` bytes of another rank, as an address of this process: `address` where it is
-// that rank's process, else what it told as `shared`. NULL where it cannot be had: tt_fail has been
-// called.
-char *tt_buffers_reach(struct tt_host *host, int rank, uint64_t address, uint64_t shared,
-                       size_t bytes);
+// that rank's process, else what it told as `shared`. ncclRemoteError where that rank's process has
+// died, before others have heard of it, perhaps.
+ncclResult_t tt_buffers_reach(struct tt_host *host, int rank, uint64_t address, uint64_t shared,
+                              size_t bytes, char **out);
 // Copies between buffers, which do not overlap; counted where the runtime counts what moves.
 void tt_buffers_move(void *to, const void *from, size_t bytes);
 

@@ -111,16 +111,12 @@ static ncclResult_t reach(struct tt_host *host, const struct tt_problem *problem
     size_t recv = tt_problem_recv_count(problem, rank) * problem->element;
     run->send[rank] = run->recv[rank] = NULL;
     if ((needs & NEEDS_SEND) != 0 && send > 0) {
-        run->send[rank] = tt_buffers_reach(host, rank, places->send, places->send_shared, send);
-        if (run->send[rank] == NULL) {
-            return ncclSystemError;
-        }
+        TRY(tt_buffers_reach(host, rank, places->send, places->send_shared, send,
+                             &run->send[rank]));
     }
     if ((needs & NEEDS_RECV) != 0 && recv > 0) {
-        run->recv[rank] = tt_buffers_reach(host, rank, places->recv, places->recv_shared, recv);
-        if (run->recv[rank] == NULL) {
-            return ncclSystemError;
-        }
+        TRY(tt_buffers_reach(host, rank, places->recv, places->recv_shared, recv,
+                             &run->recv[rank]));
     }
     return ncclSuccess;
 }

@@ -142,7 +142,9 @@ static void operate(struct team *t, struct tt_host *host, uint8_t how)
     (void)tt_uneven_collect(host, &op, &all);
     for (int rank = 1; rank < RANKS; rank++) {
         const struct tt_places *places = &tt_host_entry(host, rank)->places;
-        (void)tt_buffers_reach(host, rank, places->send, places->send_shared, MEMORY_BYTES);
+        char *reached = NULL;
+        (void)tt_buffers_reach(host, rank, places->send, places->send_shared, MEMORY_BYTES,
+                               &reached);
         (void)tt_host_signalled(host, rank, how % TT_CHANNELS, how);
         tt_host_describe_last(host, rank, text, sizeof text);
         if (strnlen(text, sizeof text) == sizeof text) {

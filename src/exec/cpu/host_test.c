@@ -5,12 +5,14 @@
 
 #include "base/log.h"
 #include "base/wait.h"
+#include "exec/cpu/buffers.h"
 #include "exec/cpu/test_team.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static struct tt_record_line *some_line(void)
@@ -297,6 +299,34 @@ static void memory_grows(void)
     close(descriptor);
 }
 
+// A rank's process has died, and its parent has not asked for it yet; nor has anybody heard of it.
+static void memory_of_the_dead(void)
+{
+    struct team team;
+    char *memory = NULL;
+    make_team(&team, 2, true, 0, 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit(0);
+    }
+    siginfo_t info;
+    EXPECT_EQ(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+    struct tt_arena_segment *segment = &tt_arena_segments(team.host[0]->arena, 1)[0];
+    segment->pid = pid;
+    segment->descriptor = 3;
+    segment->bytes = 4096;
+    atomic_fetch_add(&segment->version, 2);
+    atomic_fetch_add(&tt_arena_own(team.host[0]->arena, 1)->segments_version, 1);
+    EXPECT_EQ(tt_buffers_reach(team.host[0], 1, 0, UINT64_C(1) << 48, 64, &memory),
+              ncclRemoteError);
+    EXPECT_CONTAINS(tt_thread_error(), "rank 0: rank 1 (process ");
+    EXPECT_CONTAINS(tt_thread_error(), ") died");
+    EXPECT_EQ(waitpid(pid, NULL, 0), pid);
+    EXPECT_EQ(tt_buffers_reach(team.host[0], 1, 0, UINT64_C(1) << 48, 64, &memory),
+              ncclRemoteError);
+    free_team(&team);
+}
+
 static void note_end(void *owner)
 {
     ++*(int *)owner;
@@ -340,5 +370,6 @@ int main(void)
     RUN(waits_end);
     RUN(memory_grows);
     RUN(memory_of_one);
+    RUN(memory_of_the_dead);
     return expect_result();
 }

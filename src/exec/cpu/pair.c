@@ -81,9 +81,11 @@ static enum tt_progress copy_on(struct tt_host *host, struct tt_message_run *mes
     size_t now = left < STEP_BYTES ? left : STEP_BYTES;
     message->has_moved = true;
     if (now > 0) {
-        char *theirs = tt_buffers_reach(host, message->op.root, address, shared, bytes);
-        if (theirs == NULL) {
-            (void)tt_host_fail_again(host, ncclSystemError);
+        char *theirs = NULL;
+        ncclResult_t result =
+            tt_buffers_reach(host, message->op.root, address, shared, bytes, &theirs);
+        if (result != ncclSuccess) {
+            (void)tt_host_fail_again(host, result);
             return TT_FAILED;
         }
         if (is_send(message)) {
