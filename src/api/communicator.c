@@ -7,6 +7,7 @@
 #include "comm/group.h"
 
 #include <cuda_runtime.h>
+#include <string.h>
 
 TT_FUNCTION(ncclResult_t, GetUniqueId, (ncclUniqueId * uniqueId))
 {
@@ -32,7 +33,8 @@ TT_FUNCTION(ncclResult_t, CommInitRankConfig,
     return tt_comm_init(comm, nranks, &commId, rank, config, "ncclCommInitRankConfig");
 }
 
-// The ranks meet at the root of the first id, which serves as many as there can be.
+// The ranks meet at the root of the first id, which serves as many as there can be; those of the
+// others end.
 TT_FUNCTION(ncclResult_t, CommInitRankScalable,
             (ncclComm_t * newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
              ncclConfig_t *config))
@@ -44,7 +46,13 @@ TT_FUNCTION(ncclResult_t, CommInitRankScalable,
                                       "%d, and as many unique ids",
                                       call, myrank, nId, (void *)commIds, nranks));
     }
-    return tt_comm_init(newcomm, nranks, &commIds[0], myrank, config, call);
+    ncclResult_t result = tt_comm_init(newcomm, nranks, &commIds[0], myrank, config, call);
+    for (int i = 1; i < nId && (result == ncclSuccess || result == ncclInProgress); i++) {
+        if (memcmp(&commIds[i], &commIds[0], sizeof commIds[0]) != 0) {
+            tt_bootstrap_drop_id(&commIds[i]);
+        }
+    }
+    return result;
 }
 
 TT_FUNCTION(ncclResult_t, CommSplit,

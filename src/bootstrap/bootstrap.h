@@ -29,6 +29,8 @@ ncclResult_t tt_bootstrap_make_id(enum tt_reach reach, ncclUniqueId *id_out);
 // setting: what has given the address, for messages.
 ncclResult_t tt_bootstrap_fixed_id(const struct tt_address *address, const char *setting,
                                    ncclUniqueId *id_out);
+// Nobody will join with this id: what this process keeps for it goes, where it has made it.
+void tt_bootstrap_drop_id(const ncclUniqueId *id);
 // Joins as `rank` of `nranks`; returns when all have joined, or with an error on all ranks that
 // names the conflicting claims (same rank twice, different nranks, other library version) or, after
 // TUTTI_INIT_TIMEOUT, the missing ranks.

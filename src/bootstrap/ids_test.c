@@ -73,6 +73,23 @@ static void unused_ids(void)
     tt_bootstrap_leave(b);
 }
 
+// An id that was given up serves nobody; one in use is none.
+static void dropped_ids(void)
+{
+    ncclUniqueId id, used;
+    struct tt_bootstrap *b = NULL, *none = NULL;
+    EXPECT_OK(make_id(&id));
+    EXPECT_OK(make_id(&used));
+    EXPECT_OK(tt_bootstrap_join(&used, 0, 1, NULL, &b));
+    tt_bootstrap_drop_id(&used);
+    tt_bootstrap_drop_id(&id);
+    tt_bootstrap_drop_id(&id);
+    EXPECT(tt_bootstrap_join(&id, 0, 1, NULL, &none) != ncclSuccess);
+    EXPECT_CONTAINS(tt_last_error(), "already used");
+    EXPECT_OK(tt_bootstrap_look(b));
+    tt_bootstrap_leave(b);
+}
+
 static void bad_ids(void)
 {
     ncclUniqueId id;
@@ -148,6 +165,7 @@ int main(void)
 {
     RUN(used_id);
     RUN(unused_ids);
+    RUN(dropped_ids);
     RUN(bad_ids);
     RUN(fixed_address);
     return expect_result();

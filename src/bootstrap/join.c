@@ -368,6 +368,15 @@ ncclResult_t tt_bootstrap_join(const ncclUniqueId *unique_id, int rank, int nran
     return result;
 }
 
+void tt_bootstrap_drop_id(const ncclUniqueId *unique_id)
+{
+    struct tt_id id;
+    if (sodium_init() >= 0 && tt_id_read(unique_id, &id) == ncclSuccess && id.root_at_rank_0 == 0) {
+        tt_root_drop(&id);
+        sodium_memzero(&id, sizeof id);
+    }
+}
+
 void tt_bootstrap_denounce(const ncclUniqueId *unique_id, int rank, int nranks, const char *text)
 {
     struct tt_id id;

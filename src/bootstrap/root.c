@@ -295,6 +295,15 @@ static void close_listener(struct tt_listener *listener)
     free(listener);
 }
 
+static void remove_root(struct tt_root **at)
+{
+    struct tt_root *root = *at;
+    *at = root->next;
+    tt_members_end(root);
+    sodium_memzero(root->secret, sizeof root->secret);
+    free(root);
+}
+
 static void watch_roots(void)
 {
     struct tt_root **at = &hub.roots;
@@ -305,13 +314,10 @@ static void watch_roots(void)
             at = &root->next;
             continue;
         }
-        *at = root->next;
         if (!root->listener->is_shared) {
             close_listener(root->listener);
         }
-        tt_members_end(root);
-        sodium_memzero(root->secret, sizeof root->secret);
-        free(root);
+        remove_root(at);
     }
 }
 
@@ -554,4 +560,23 @@ ncclResult_t tt_root_start(struct tt_id *id)
         free(root);
     }
     return result;
+}
+
+void tt_root_drop(const struct tt_id *id)
+{
+    if (hub.owner != getpid()) {
+        return;
+    }
+    pthread_mutex_lock(&hub.mutex);
+    struct tt_root **at = &hub.roots;
+    while (*at != NULL && ((*at)->number != id->number ||
+                           sodium_memcmp((*at)->secret, id->secret, sizeof id->secret) != 0)) {
+        at = &(*at)->next;
+    }
+    // The thread waits in poll() now, for connections and listeners, which stay.
+    if (*at != NULL && (*at)->attached == 0 && (*at)->state == TT_ROOT_GATHERING &&
+        (*at)->listener->is_shared) {
+        remove_root(at);
+    }
+    pthread_mutex_unlock(&hub.mutex);
 }

@@ -139,6 +139,8 @@ ncclResult_t tt_id_read(const ncclUniqueId *id, struct tt_id *out);
 // root.c: begins a rendezvous for the id, served by the one thread of this process that serves all.
 // Listens at id->address; port 0: at the process's own port, filled in.
 ncclResult_t tt_root_start(struct tt_id *id);
+// Ends it, where it is in this process and nobody has come to it.
+void tt_root_drop(const struct tt_id *id);
 // A random number that names this process.
 uint64_t tt_root_process(void);
 
