@@ -2,6 +2,7 @@
 // died, perhaps. Those that are left out take no part. See comm.h and child.h.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
+#include "base/wait.h"
 #include "comm/board.h"
 #include "comm/child.h"
 #include "comm/comm.h"
@@ -211,6 +212,17 @@ static struct shrinking *find_members(struct ncclComm *parent, const int *exclud
     return shrinking;
 }
 
+// A group of a communicator that has failed ends by itself: nobody who asks for the state, which is
+// the failure, can see that it has not yet.
+static void await_failed_groups(const struct ncclComm *comm)
+{
+    struct tt_wait wait = tt_wait_begin(NULL);
+    while (atomic_load(&comm->under_way) > 0 && atomic_load(&comm->async_error) != ncclSuccess &&
+           !atomic_load(&comm->is_aborted)) {
+        (void)tt_wait_round(&wait);
+    }
+}
+
 // An abort may follow a failure.
 static ncclResult_t enter(struct ncclComm *parent, int flags)
 {
@@ -219,6 +231,9 @@ static ncclResult_t enter(struct ncclComm *parent, int flags)
     }
     TRY(tt_comm_enter_any(parent, call));
     int state = atomic_load(&parent->state);
+    if (state == TT_COMM_READY) {
+        await_failed_groups(parent);
+    }
     if (state == TT_COMM_READY && atomic_load(&parent->under_way) == 0) {
         return ncclSuccess;
     }
