@@ -17,13 +17,14 @@ enum { IS_SANITIZED = 0 };
 // The library keeps the last 256 communicators that ended, so that a handle of theirs is an error,
 // and as many plans as fit until the last of a process ends; the runtime what it knows of the last
 // windows: 256 KiB at most, which fill up after the warm-up. Malloc's pages, half empty, and the
-// stacks of blocks that ran at once add to that.
+// stacks of blocks that ran at once add to that; to what is resident also pages of the segments
+// that device memory is cut from, which stay once they were touched, and of programs' files.
 static const struct {
     const char *name;
     long slack; // by which it may grow
     bool with_sanitizers;
 } known[HOLDINGS] = {
-    [RESIDENT_KIB] = {"resident KiB", 2048, false},
+    [RESIDENT_KIB] = {"resident KiB", 16384, false},
     [ANONYMOUS_KIB] = {"anonymous KiB", 2048, false},
     [HEAP_KIB] = {"heap KiB", 256, false},
     [MAPPINGS] = {"mappings", 8, false},
