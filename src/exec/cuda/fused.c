@@ -67,31 +67,39 @@ static ncclResult_t come_behind_all(const struct tt_host *host, const struct tt_
     return ncclSuccess;
 }
 
-// Lent streams go on behind the launch, and those that wait for the group's word.
+// Lent streams go on behind the launch, and those that wait for the group's word. Who has seen that
+// `done` is reached may unmap the word, so that its write comes before.
 static ncclResult_t let_go_on(const struct tt_host *host, const struct tt_meeting *meeting)
 {
     const struct tt_group *group = host->group;
     cudaStream_t stream = meeting->arrival[host->index].stream;
     bool somebody_waits = false;
-    TRY_DRIVER(cuEventRecord(group->done, stream));
     for (int i = 0; i < group->size; i++) {
-        const struct tt_arrival *arrival = &meeting->arrival[i];
-        somebody_waits = somebody_waits || arrival->waits;
-        if (arrival->is_lent && !tt_meeting_has_stream(meeting, i, host->index)) {
-            TRY_DRIVER(cuStreamWaitEvent(arrival->stream, group->done, 0));
-        }
+        somebody_waits = somebody_waits || meeting->arrival[i].waits;
     }
     if (somebody_waits) {
         TRY_DRIVER(cuStreamWriteValue32(stream, met_word(host), (uint32_t)meeting->number,
                                         CU_STREAM_WRITE_VALUE_DEFAULT));
+    }
+    TRY_DRIVER(cuEventRecord(group->done, stream));
+    for (int i = 0; i < group->size; i++) {
+        const struct tt_arrival *arrival = &meeting->arrival[i];
+        if (arrival->is_lent && !tt_meeting_has_stream(meeting, i, host->index)) {
+            TRY_DRIVER(cuStreamWaitEvent(arrival->stream, group->done, 0));
+        }
     }
     return ncclSuccess;
 }
 
 static ncclResult_t launch_for_all(struct tt_host *host, struct tt_meeting *meeting)
 {
+    cudaStream_t stream = meeting->arrival[host->index].stream;
     TRY(come_behind_all(host, meeting));
-    TRY(tt_launch_group(host, meeting, meeting->arrival[host->index].stream));
+    ncclResult_t result = tt_launch_group(host, meeting, stream);
+    if (result != ncclSuccess) { // its begin may be in the stream, and use the words
+        (void)cuEventRecord(host->group->done, stream);
+        return result;
+    }
     return let_go_on(host, meeting);
 }
 
