@@ -124,8 +124,12 @@ void tt_arena_release(struct tt_arena *arena)
         atomic_fetch_sub_explicit(&arena->references, 1, memory_order_acq_rel) > 1) {
         return;
     }
-    (void)cudaHostUnregister(arena->base + words_offset(arena->nranks));
-    (void)munmap(arena->base, arena->bytes);
+    // What the device may still write to stays mapped: its address must not become another's.
+    if (cudaHostUnregister(arena->base + words_offset(arena->nranks)) == cudaSuccess) {
+        (void)munmap(arena->base, arena->bytes);
+    } else {
+        (void)cudaGetLastError();
+    }
     free(arena);
 }
 
