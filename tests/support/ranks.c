@@ -28,6 +28,8 @@ struct shared {
     atomic_int arrived;
     atomic_int generation;
     atomic_int broken;
+    atomic_int pids[RANKS_MAX];     // of rank processes
+    atomic_llong cpu_ns[RANKS_MAX]; // their CPU time, as last seen
     int size;
     unsigned char data[RANKS_SHARED_BYTES];
 };
@@ -42,6 +44,7 @@ struct thread_run {
 
 static _Thread_local struct shared *my_run;
 static _Thread_local int my_rank;
+static struct shared *process_run; // of this process, where it is a rank
 
 extern const char __ehdr_start[]; // where the linker put this program's ELF header
 extern const char etext[];        // end of its code
@@ -114,6 +117,25 @@ void ranks_gather(const void *mine, void *all_out, size_t bytes)
     ranks_barrier();
 }
 
+double ranks_cpu_s(void)
+{
+    struct timespec time;
+    clockid_t clock;
+    long long ns = 0;
+    if (process_run == NULL) {
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+        return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+    }
+    for (int rank = 0; rank < process_run->size; rank++) {
+        pid_t pid = atomic_load(&process_run->pids[rank]);
+        if (pid != 0 && clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &time) == 0) {
+            atomic_store(&process_run->cpu_ns[rank], time.tv_sec * 1000000000LL + time.tv_nsec);
+        }
+        ns += atomic_load(&process_run->cpu_ns[rank]);
+    }
+    return (double)ns * 1e-9;
+}
+
 // In a started rank process: runs the function that the parent named, then exits. In any other
 // program: nothing.
 __attribute__((constructor)) static void become_rank(void)
@@ -141,6 +163,8 @@ __attribute__((constructor)) static void become_rank(void)
         _exit(1);
     }
     close(descriptor);
+    process_run = my_run;
+    atomic_store(&my_run->pids[my_rank], getpid());
     expect_set_rank(my_rank);
     ((rank_function)(uintptr_t)(__ehdr_start + offset))(my_rank, size);
     exit(expect_result());

@@ -46,6 +46,10 @@ void ranks_broadcast(void *data, size_t bytes);
 // Collective.
 void ranks_gather(const void *mine, void *all_out, size_t bytes);
 
+// CPU time in seconds that this process has used, or in a rank process all ranks of its run; those
+// that have ended with what they had when this was last called.
+double ranks_cpu_s(void);
+
 #ifdef __cplusplus
 }
 #endif
