@@ -6,6 +6,7 @@
 #include "expect.h"
 #include "member.h"
 #include "ranks.h"
+#include "stopwatch.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -402,8 +403,8 @@ static void far_ahead(void)
 
 static ncclResult_t await_error(const struct member *m)
 {
-    double start = now_s();
-    while (member_state(m) == ncclSuccess && now_s() - start < 20) {
+    struct stopwatch watch = stopwatch_start();
+    while (member_state(m) == ncclSuccess && stopwatch_is_within(&watch, 20)) {
         usleep(1000);
     }
     return member_state(m);
@@ -456,9 +457,9 @@ static void abort_a_wait(int rank, int size)
     if (rank == 0) {
         EXPECT_OK(call(&m, m.stream));
         EXPECT_EQ(pthread_create(&thread, NULL, abort_soon, &m), 0);
-        double start = now_s();
+        struct stopwatch watch = stopwatch_start();
         EXPECT_CUDA(cudaStreamSynchronize(m.stream));
-        EXPECT(now_s() - start < 10);
+        EXPECT_WITHIN(watch, 10);
         pthread_join(thread, NULL);
     } else {
         EXPECT_EQ(await_error(&m), ncclRemoteError);

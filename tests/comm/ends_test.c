@@ -9,6 +9,7 @@
 #include "expect.h"
 #include "member.h"
 #include "ranks.h"
+#include "stopwatch.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -141,7 +142,7 @@ static void abort_in_group(void)
         config.blocking = blocking;
         EXPECT_OK(ncclGetUniqueId(&id));
         EXPECT_OK(ncclGetUniqueId(&other_id));
-        double start = now_s();
+        struct stopwatch watch = stopwatch_start();
         EXPECT_OK(ncclGroupStart());
         EXPECT_OK(ncclCommInitRankConfig(&comm, 2, id, 0, &config));
         EXPECT_OK(ncclCommInitRankConfig(&other, 1, other_id, 0, &config));
@@ -150,7 +151,7 @@ static void abort_in_group(void)
         EXPECT_CONTAINS(ncclGetLastError(NULL), "in an open group");
         EXPECT_OK(ncclCommAbort(comm));
         EXPECT_EQ(ncclGroupEnd(), blocking != 0 ? ncclInvalidArgument : ncclInProgress);
-        EXPECT(now_s() - start < 5);
+        EXPECT_WITHIN(watch, 5);
         if (blocking == 0) {
             EXPECT_OK(ncclCommAbort(other));
         }
@@ -173,9 +174,9 @@ static void wait_in_vain(struct member *m, const char *why)
     EXPECT_OK(
         tuttiAllReduceRMSNorm(m->memory, m->memory, 8, 64, NULL, ncclFloat, m->comm, m->stream));
     ranks_barrier();
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_CUDA(cudaStreamSynchronize(m->stream));
-    EXPECT(now_s() - start < 3);
+    EXPECT_WITHIN(watch, 3);
     EXPECT_OK(ncclCommGetAsyncError(m->comm, &state));
     EXPECT_EQ(state, ncclRemoteError);
     EXPECT_CONTAINS(ncclGetLastError(NULL), why);
@@ -183,9 +184,9 @@ static void wait_in_vain(struct member *m, const char *why)
 
 static void end(struct member *m)
 {
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(ncclCommAbort(m->comm));
-    EXPECT(now_s() - start < 1);
+    EXPECT_WITHIN(watch, 1);
 }
 
 static void leave_waiters(int rank, int size)

@@ -3,6 +3,7 @@
 // it, and the communicator has failed. And device communicators that are destroyed, or none.
 // SPDX-License-Identifier: Apache-2.0
 #define NCCL_LL_A2A_PATIENCE_NS 300000000ull // else 10 s
+#include "../support/stopwatch.h"
 #include "ranks_of_devices.h"
 
 #include <poll.h>
@@ -55,9 +56,9 @@ static bool join(int rank, int size, ncclComm_t *comm, ncclDevComm *device_comm,
 // What was launched ends so, within a time.
 static void ends_with(cudaError_t error, double most_s)
 {
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_EQ(cudaDeviceSynchronize(), error);
-    EXPECT(now_s() - start < most_s);
+    EXPECT_WITHIN(watch, most_s);
 }
 
 // Of processes of which one dies, all others go well.
@@ -90,9 +91,9 @@ static void wait_for_the_dead(int rank, int size)
     EXPECT_EQ(state, ncclRemoteError);
     EXPECT_CONTAINS(ncclGetLastError(nullptr), "rank 2 (process");
     EXPECT_CONTAINS(ncclGetLastError(nullptr), "died");
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(ncclCommAbort(comm));
-    EXPECT(now_s() - start < 2);
+    EXPECT_WITHIN(watch, 2);
     poll(nullptr, 0, 500); // the root's process serves the others
     _exit(expect_failures() != 0);
 }
