@@ -110,27 +110,27 @@ FORWARD(cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity",
         (size_t * bytes, const CUmemAllocationProp *properties,
          CUmemAllocationGranularity_flags flags),
         (bytes, properties, flags))
-FORWARD(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle",
-        (CUmemAllocationProp * properties, CUmemGenericAllocationHandle handle),
-        (properties, handle))
+FORWARD_ALONE(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle",
+              (CUmemAllocationProp * properties, CUmemGenericAllocationHandle handle),
+              (properties, handle))
 FORWARD_ALONE(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle",
               (CUmemGenericAllocationHandle * handle, void *pointer), (handle, pointer))
-FORWARD(cuMemGetAddressRange, "cuMemGetAddressRange",
-        (CUdeviceptr * base, size_t *bytes, CUdeviceptr pointer), (base, bytes, pointer))
+FORWARD_ALONE(cuMemGetAddressRange, "cuMemGetAddressRange",
+              (CUdeviceptr * base, size_t *bytes, CUdeviceptr pointer), (base, bytes, pointer))
 
-FORWARD(cuMulticastCreate, "cuMulticastCreate",
-        (CUmemGenericAllocationHandle * handle, const CUmulticastObjectProp *properties),
-        (handle, properties))
-FORWARD(cuMulticastAddDevice, "cuMulticastAddDevice",
-        (CUmemGenericAllocationHandle handle, CUdevice device), (handle, device))
-FORWARD(cuMulticastBindMem, "cuMulticastBindMem",
-        (CUmemGenericAllocationHandle object, size_t object_offset,
-         CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
-         unsigned long long flags),
-        (object, object_offset, memory, memory_offset, bytes, flags))
-FORWARD(cuMulticastUnbind, "cuMulticastUnbind",
-        (CUmemGenericAllocationHandle object, CUdevice device, size_t offset, size_t bytes),
-        (object, device, offset, bytes))
+FORWARD_ALONE(cuMulticastCreate, "cuMulticastCreate",
+              (CUmemGenericAllocationHandle * handle, const CUmulticastObjectProp *properties),
+              (handle, properties))
+FORWARD_ALONE(cuMulticastAddDevice, "cuMulticastAddDevice",
+              (CUmemGenericAllocationHandle handle, CUdevice device), (handle, device))
+FORWARD_ALONE(cuMulticastBindMem, "cuMulticastBindMem",
+              (CUmemGenericAllocationHandle object, size_t object_offset,
+               CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+               unsigned long long flags),
+              (object, object_offset, memory, memory_offset, bytes, flags))
+FORWARD_ALONE(cuMulticastUnbind, "cuMulticastUnbind",
+              (CUmemGenericAllocationHandle object, CUdevice device, size_t offset, size_t bytes),
+              (object, device, offset, bytes))
 FORWARD(cuMulticastGetGranularity, "cuMulticastGetGranularity",
         (size_t * bytes, const CUmulticastObjectProp *properties,
          CUmulticastGranularity_flags flags),
