@@ -160,7 +160,7 @@ ncclResult_t tt_comm_destroy(struct ncclComm *comm)
                (void *)comm, comm->rank, comm->nranks);
         tt_team_leave(comm);
         tt_windows_destroy(comm);
-        tt_comm_free(comm, false);
+        tt_comm_free(comm, had_failed);
     }
     return result;
 }
