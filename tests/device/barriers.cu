@@ -243,7 +243,7 @@ static void aborted(device_rank &me)
 
 static void run_all_kinds(void)
 {
-    run_all_ways<all_kinds>(4, 120);
+    run_ways<all_kinds>(4, 120);
 }
 static void run_all_kinds_alone(void)
 {
@@ -255,7 +255,7 @@ static void run_all_kinds_odd(void)
 }
 static void run_own_requirement(void)
 {
-    run_all_ways<own_requirement>(4, 60);
+    run_ways<own_requirement>(4, 60);
 }
 static void run_time_outs(void)
 {
