@@ -76,11 +76,11 @@ static void a_late_end_counts(void)
 {
     bool was_quiet = false, counts = false;
     for (int i = 0; i < TRIES && !counts; i++) {
-        bool is_quiet = spin() > 0.97 * span_s;
+        bool is_quiet = spin() > 0.995 * span_s;
         struct stopwatch watch = stopwatch_start();
         sleep_for(span_s);
         double counted = stopwatch_counted_s(&watch);
-        is_quiet = is_quiet && spin() > 0.97 * span_s;
+        is_quiet = is_quiet && spin() > 0.995 * span_s;
         was_quiet = was_quiet || is_quiet;
         counts = is_quiet && counted > 0.9 * span_s;
     }
