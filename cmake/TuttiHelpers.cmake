@@ -39,7 +39,7 @@ if(TUTTI_DEVICE STREQUAL "cuda")
     if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
         set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
     endif()
-    if(NOT CMAKE_CUDA_ARCHITECTURES)
+    if(NOT CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS}) # CMake reads the variable
         set(CMAKE_CUDA_ARCHITECTURES 90)
     endif()
     enable_language(CUDA)

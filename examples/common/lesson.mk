@@ -15,7 +15,9 @@ NCCL_HOME := $(CUDA_HOME)
 NVCC := "$(CUDA_HOME)/bin/nvcc"
 endif
 CUDA_HOME ?= /usr/local/cuda
-NCCL_HOME ?= $(if $(wildcard $(CUDA_HOME)/include/nccl.h),$(CUDA_HOME),/usr)
+# For real GPUs: what ./dev build cuda has made goes before an NCCL beside CUDA.
+REAL := $(shell cd "$(FOLDER)../../build/cuda" 2>/dev/null && [ -e lib/libnccl.so ] && pwd)
+NCCL_HOME ?= $(or $(REAL),$(if $(wildcard $(CUDA_HOME)/include/nccl.h),$(CUDA_HOME),/usr))
 NVCC ?= "$(CUDA_HOME)/bin/nvcc"
 ARCH ?= sm_90
 FLAGS ?= -O2 -g
@@ -28,7 +30,12 @@ HEADERS := $(FOLDER)lesson.h $(FOLDER)matrix.cuh
 
 all: $(NAME)
 
-$(NAME): main.cu $(COMMON) $(HEADERS)
+# What was built with other settings is built again.
+SETTINGS := $(NVCC) $(FLAGS) $(ARCH) $(NCCL_HOME)
+.settings: FORCE
+	@printf '%s\n' '$(SETTINGS)' | cmp -s - $@ || printf '%s\n' '$(SETTINGS)' >$@
+
+$(NAME): main.cu $(COMMON) $(HEADERS) .settings
 	$(NVCC) $(FLAGS) -std=c++17 -arch=$(ARCH) -I$(FOLDER) -I"$(NCCL_HOME)/include" -c main.cu -o main.o
 	$(NVCC) $(FLAGS) -I$(FOLDER) -c $(COMMON) -o lesson.o
 	$(NVCC) $(FLAGS) main.o lesson.o -L"$(NCCL_HOME)/lib" -Xlinker -rpath="$(NCCL_HOME)/lib" -lnccl -lpthread -lm -o $@
@@ -37,7 +44,7 @@ run: $(NAME)
 	./$(NAME) $(ARGS)
 
 clean:
-	rm -f $(NAME) main.o lesson.o
+	rm -f $(NAME) main.o lesson.o .settings
 
 help:
 	@echo "$(ABOUT)"
@@ -50,4 +57,4 @@ help:
 	@echo "  ARCH         $(ARCH)"
 	@echo "options of the program: ./$(NAME) --help"
 
-.PHONY: all run clean help
+.PHONY: all run clean help FORCE
