@@ -439,6 +439,45 @@ static void calls_that_differ(void)
     run_ranks(2, differ, 60);
 }
 
+static ncclResult_t call_with_eps(const struct member *m, float eps)
+{
+    struct tuttiRMSNormOptions options = TUTTI_RMSNORM_OPTIONS_INITIALIZER;
+    options.eps = eps;
+    return tuttiAllReduceRMSNorm(m->memory, m->memory + bytes, TOKENS, HIDDEN, &options, ncclFloat,
+                                 m->comm, m->stream);
+}
+
+// The first captured calls agree, of the second ones that of the last rank differs.
+static void differ_in_a_graph(int rank, int size)
+{
+    struct member m;
+    cudaGraph_t graph;
+    cudaGraphExec_t instance;
+    if (!join(&m, rank, size)) {
+        return;
+    }
+    EXPECT_CUDA(cudaStreamBeginCapture(m.stream, cudaStreamCaptureModeThreadLocal));
+    EXPECT_OK(call_with_eps(&m, 0.5f));
+    (void)call_with_eps(&m, rank == size - 1 ? 0.25f : 0.5f);
+    EXPECT_CUDA(cudaStreamEndCapture(m.stream, &graph));
+    EXPECT_CUDA(cudaGraphInstantiateWithFlags(&instance, graph, 0));
+    ranks_barrier();
+    EXPECT_CUDA(cudaGraphLaunch(instance, m.stream));
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    EXPECT_EQ(await_error(&m), ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(m.comm), "differs: eps is 0.5 here and 0.25 there");
+    ranks_barrier();
+    EXPECT_CUDA(cudaGraphExecDestroy(instance));
+    EXPECT_CUDA(cudaGraphDestroy(graph));
+    end(&m);
+}
+
+static void captured_calls_that_differ(void)
+{
+    run_thread_ranks(3, differ_in_a_graph, 60);
+    run_ranks(2, differ_in_a_graph, 60);
+}
+
 static void *abort_soon(void *argument)
 {
     usleep(300000);
@@ -572,6 +611,7 @@ int main(void)
     RUN(graphs);
     RUN(far_ahead);
     RUN(calls_that_differ);
+    RUN(captured_calls_that_differ);
     RUN(aborts);
     RUN(timeouts);
     RUN(finalizes);

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, VERSION = 1 };
+enum { PAGE = 4096, VERSION = 2 };
 static const uint64_t MAGIC = UINT64_C(0x6775617474757474);
 
 static size_t to_pages(size_t bytes)

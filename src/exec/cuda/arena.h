@@ -38,7 +38,8 @@ struct tt_line {
     _Alignas(64) struct tt_facts facts;
     _Alignas(64) _Atomic uint64_t called; // operations called outside of captures (release)
     _Atomic uint32_t end;                 // enum tt_end (release)
-    _Alignas(64) struct tt_entry entry[TT_ARENA_ENTRIES];
+    _Alignas(64) struct tt_entry entry[TT_ARENA_ENTRIES]; // of these
+    struct tt_entry captured[TT_ARENA_ENTRIES];           // of those in captures, counted apart
 };
 
 // Numbers of operations as streams write them and wait for them. Those of a group (group.h) stand

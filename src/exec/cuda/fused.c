@@ -12,7 +12,7 @@
 // ranks use one stream.
 //
 // In a capture no count survives a replay: each rank then launches for itself, and the kernels
-// meet.
+// meet. Calls are compared as they are captured, without a wait.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/wait.h"
@@ -321,23 +321,32 @@ static ncclResult_t run_alone(struct tt_host *host, const struct tt_rmsnorm *ope
     return ncclSuccess;
 }
 
+// Counted once it is in the graph: a call that is refused, and made again, counts once.
+static ncclResult_t capture(struct tt_host *host, const struct tt_rmsnorm *operation,
+                            cudaStream_t stream)
+{
+    TRY(tt_launch_rank(host, operation, stream));
+    (void)tt_host_tell(host, operation, ++host->captured, true); // a failure is the communicator's
+    return ncclSuccess;
+}
+
 ncclResult_t tt_fused_enqueue(const struct tt_rmsnorm *operation, cudaStream_t stream)
 {
     struct tt_host *host = operation->host;
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (host->way == TT_WAY_UNKNOWN) {
         host->patience_ns = most_patience_ns;
         TRY(tt_host_choose_way(host));
     }
-    TRY_DRIVER(cuStreamIsCapturing(stream, &capture));
-    if (capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-        return tt_launch_rank(host, operation, stream);
+    TRY_DRIVER(cuStreamIsCapturing(stream, &status));
+    if (status != CU_STREAM_CAPTURE_STATUS_NONE) {
+        return capture(host, operation, stream);
     }
     if (host->team.nranks == 1) {
         return run_alone(host, operation, stream);
     }
     uint64_t number = atomic_fetch_add(&host->calls, 1) + 1;
-    if (!tt_host_tell(host, operation, number)) {
+    if (!tt_host_tell(host, operation, number, false)) {
         return ncclSuccess; // the communicator has failed, and says so
     }
     ncclResult_t result = meet(host, operation, stream, number);

@@ -61,6 +61,7 @@ struct tt_host {
     struct tt_blocks blocks;      // of the last launch
     struct tt_owed *owed;
     int owed_count, owed_room;
+    uint64_t captured;      // calls that are in graphs
     _Atomic uint64_t calls; // operations called, but for those that were captured
     // Behind the last operation whose end this rank's stream waits for by a word of the arena, or
     // that it launched alone.
@@ -95,8 +96,10 @@ ncclResult_t tt_host_fail(struct tt_host *host, ncclResult_t result, const char 
 ncclResult_t tt_host_fail_again(struct tt_host *host, ncclResult_t result);
 
 // Tells the others what this rank calls, and compares it with what they called, as far as they
-// have. False: the calls differ, and the communicator has failed. number: of tt_host.calls.
-bool tt_host_tell(struct tt_host *host, const struct tt_rmsnorm *operation, uint64_t number);
+// have. False: the calls differ, and the communicator has failed. number: of tt_host.calls, or of
+// the captured calls, which are compared with each other.
+bool tt_host_tell(struct tt_host *host, const struct tt_rmsnorm *operation, uint64_t number,
+                  bool captured);
 
 // Lets this process's streams go on that wait for words of the arena. Only after a failure.
 void tt_host_let_go(struct tt_host *host);

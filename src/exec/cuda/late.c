@@ -17,9 +17,11 @@ static const uint64_t late_ns = UINT64_C(10000000000);
 
 // ---- Comparing ----------------------------------------------------------------------------------
 
-static struct tt_entry *entry_of(const struct tt_host *host, int rank, uint64_t number)
+static struct tt_entry *entry_of(const struct tt_host *host, int rank, uint64_t number,
+                                 bool captured)
 {
-    return &tt_arena_line(host->arena, rank)->entry[number % TT_ARENA_ENTRIES];
+    struct tt_line *line = tt_arena_line(host->arena, rank);
+    return (captured ? line->captured : line->entry) + number % TT_ARENA_ENTRIES;
 }
 
 static void describe(const struct tt_entry *entry, char *text, size_t bytes)
@@ -32,7 +34,7 @@ static void describe(const struct tt_entry *entry, char *text, size_t bytes)
 }
 
 static void disagree(struct tt_host *host, const struct tt_entry *mine,
-                     const struct tt_entry *theirs, int rank, uint64_t number)
+                     const struct tt_entry *theirs, int rank, const char *number)
 {
     char call[120], what[200];
     // As the lower of both ranks sees it.
@@ -45,15 +47,16 @@ static void disagree(struct tt_host *host, const struct tt_entry *mine,
         (void)snprintf(what, sizeof what, "by an unknown field");
     }
     (void)tt_host_fail(host, ncclInvalidUsage,
-                       "rank %d: %s #%" PRIu64 " on %s: the call of rank %d differs: %s", first,
-                       call, number, host->team.comm_name, second, what);
+                       "rank %d: %s %s on %s: the call of rank %d differs: %s", first, call, number,
+                       host->team.comm_name, second, what);
 }
 
 // Whether a rank's call is that of `mine`, as far as it can be known.
 static bool agrees(struct tt_host *host, const struct tt_entry *mine, uint64_t word, int rank,
-                   uint64_t number)
+                   uint64_t number, bool captured)
 {
-    struct tt_entry *entry = entry_of(host, rank, number), copy;
+    struct tt_entry *entry = entry_of(host, rank, number, captured), copy;
+    char text[48];
     uint64_t theirs = atomic_load(&entry->word);
     if (theirs == word || theirs >> SIGNATURE_BITS != word >> SIGNATURE_BITS) {
         return true; // the same, not there yet, or long ago
@@ -63,14 +66,17 @@ static bool agrees(struct tt_host *host, const struct tt_entry *mine, uint64_t w
     if (atomic_load(&entry->word) != theirs) {
         return true; // it has gone on meanwhile, and was compared by who came later
     }
-    disagree(host, mine, &copy, rank, number);
+    (void)snprintf(text, sizeof text, "#%" PRIu64 "%s", number,
+                   captured ? " of those captured" : "");
+    disagree(host, mine, &copy, rank, text);
     return false;
 }
 
-bool tt_host_tell(struct tt_host *host, const struct tt_rmsnorm *operation, uint64_t number)
+bool tt_host_tell(struct tt_host *host, const struct tt_rmsnorm *operation, uint64_t number,
+                  bool captured)
 {
     struct tt_line *line = tt_arena_line(host->arena, host->team.rank);
-    struct tt_entry *entry = entry_of(host, host->team.rank, number), mine;
+    struct tt_entry *entry = entry_of(host, host->team.rank, number, captured), mine;
     tt_rmsnorm_claim(operation, &mine);
     uint64_t word = number << SIGNATURE_BITS | (tt_rmsnorm_signature(&mine) & signature_mask);
     atomic_store(&entry->word, 0);
@@ -78,9 +84,11 @@ bool tt_host_tell(struct tt_host *host, const struct tt_rmsnorm *operation, uint
     memcpy(entry->payload, mine.payload, sizeof entry->payload);
     // In one order with the looks at others' words: of two ranks at least one sees both.
     atomic_store(&entry->word, word);
-    atomic_store_explicit(&line->called, number, memory_order_release);
+    if (!captured) {
+        atomic_store_explicit(&line->called, number, memory_order_release);
+    }
     for (int r = 0; host->compares && r < host->team.nranks; r++) {
-        if (r != host->team.rank && !agrees(host, &mine, word, r, number)) {
+        if (r != host->team.rank && !agrees(host, &mine, word, r, number, captured)) {
             return false;
         }
     }
@@ -167,7 +175,7 @@ static void report(struct tt_host *host, uint64_t now_ns)
 {
     struct tt_lateness *late = &host->late;
     char operation[120], call[240], missing[400];
-    const struct tt_entry *entry = entry_of(host, host->team.rank, late->number);
+    const struct tt_entry *entry = entry_of(host, host->team.rank, late->number, false);
     if (atomic_load(&entry->word) >> SIGNATURE_BITS ==
         late->number << SIGNATURE_BITS >> SIGNATURE_BITS) {
         describe(entry, operation, sizeof operation);
