@@ -363,6 +363,36 @@ static void replay(int rank, int size)
     member_leave(&m);
 }
 
+// With the executor of real GPUs the kernels of the ranks would wait for each other in the stream.
+static void one_stream_in_a_graph(void)
+{
+    struct member all[2];
+    cudaGraph_t graph;
+    cudaGraphExec_t instance;
+    if (join_all(all, 2)) {
+        EXPECT_CUDA(cudaStreamBeginCapture(all[0].stream, cudaStreamCaptureModeThreadLocal));
+        EXPECT_OK(ncclGroupStart());
+        for (int r = 0; r < 2; r++) {
+            EXPECT_OK(call(&all[r], all[0].stream));
+        }
+        EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 0 has captured the same call on the same "
+                                                "stream");
+        EXPECT_CUDA(cudaStreamEndCapture(all[0].stream, &graph));
+        EXPECT_CUDA(cudaGraphInstantiateWithFlags(&instance, graph, 0));
+        EXPECT_CUDA(cudaGraphLaunch(instance, all[0].stream)); // the failure ends it
+        EXPECT_CUDA(cudaStreamSynchronize(all[0].stream));
+        EXPECT_CUDA(cudaGraphExecDestroy(instance));
+        EXPECT_CUDA(cudaGraphDestroy(graph));
+    }
+    for (int r = 0; r < 2; r++) {
+        EXPECT_EQ(member_state(&all[r]), ncclInvalidUsage);
+        EXPECT_OK(ncclCommAbort(all[r].comm));
+        EXPECT_OK(ncclMemFree(all[r].memory));
+        EXPECT_CUDA(cudaStreamDestroy(all[r].stream));
+    }
+}
+
 static void graphs(void)
 {
     run_thread_ranks(2, replay, 60);
@@ -609,6 +639,9 @@ int main(void)
     RUN(several_streams);
     RUN(groups_of_threads);
     RUN(graphs);
+    if (possible_ways() == WAYS) {
+        RUN(one_stream_in_a_graph);
+    }
     RUN(far_ahead);
     RUN(calls_that_differ);
     RUN(captured_calls_that_differ);

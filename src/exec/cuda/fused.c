@@ -15,6 +15,7 @@
 // meet. Calls are compared as they are captured, without a wait.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
+#include "base/stream.h"
 #include "base/wait.h"
 #include "exec/cuda/host.h"
 #include "exec/cuda/launches.h"
@@ -325,6 +326,17 @@ static ncclResult_t run_alone(struct tt_host *host, const struct tt_rmsnorm *ope
 static ncclResult_t capture(struct tt_host *host, const struct tt_rmsnorm *operation,
                             cudaStream_t stream)
 {
+    struct tt_captured call = {.stream = stream, .number = host->captured + 1};
+    TRY(tt_stream_capture(host->team.rank, stream, &call.capture));
+    int before = tt_group_capture(host->group, host->index, &call);
+    if (before >= 0) { // that rank's part is in the graph already, and would wait for ever
+        return tt_host_fail(host, ncclInvalidUsage,
+                            "rank %d: %s: rank %d has captured the same call on the same stream "
+                            "(%p), in which this one would stand behind it, and each wait for the "
+                            "other; while a stream is captured each rank of a GPU needs a stream "
+                            "of its own",
+                            host->team.rank, name, before, (void *)stream);
+    }
     TRY(tt_launch_rank(host, operation, stream));
     (void)tt_host_tell(host, operation, ++host->captured, true); // a failure is the communicator's
     return ncclSuccess;
