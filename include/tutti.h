@@ -156,6 +156,10 @@ struct tuttiRMSNormOptions {
 //   no window support). Ranks that call with different tokens, hidden, eps, type, windows or
 //   offsets find out when the operation runs: nothing is computed and ncclCommGetAsyncError gives
 //   ncclInvalidUsage on every rank.
+// In a graph, on real GPUs: all ranks capture the call, or none; captured calls are compared as
+//   they are captured, the n-th of each rank with the n-th of the others. While a stream is
+//   captured each rank of a GPU has a stream of its own (else ncclInvalidUsage). Graphs of one
+//   communicator, and its calls outside of graphs, run one after another: the program orders them.
 // May be called between ncclGroupStart and ncclGroupEnd. Since 0.1.
 ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuff, size_t tokens,
                                    size_t hidden, const struct tuttiRMSNormOptions *options,

@@ -12,7 +12,8 @@
 // ranks use one stream.
 //
 // In a capture no count survives a replay: each rank then launches for itself, and the kernels
-// meet. Calls are compared as they are captured, without a wait.
+// meet, at barriers that all graphs of the communicator share: two that run at once would take each
+// other's arrivals. Calls are compared as they are captured, without a wait.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/stream.h"
