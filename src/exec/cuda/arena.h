@@ -47,7 +47,7 @@ struct tt_line {
 struct tt_words {
     _Alignas(64) _Atomic uint32_t in; // its ranks' inputs stand
     _Atomic uint32_t out;             // its outputs are stored
-    _Atomic uint32_t met;             // its own streams may go on
+    _Atomic uint32_t met;             // its own streams may go on; not of every operation
 };
 
 // One process's mapping.

@@ -33,6 +33,10 @@ static const uint64_t least_patience_ns = 1000;
 // The same where other ranks use the same stream, in which a wait for them would be before them.
 static const uint64_t shared_patience_ns = UINT64_C(10000000000);
 
+// Of many operations that are called at once each LOOK_ATth is seen to end, whether somebody waits
+// for it or not.
+enum { LOOK_AT = 64 };
+
 // Of this thread: calls that wait at the end of its group; its address tells threads apart.
 static _Thread_local int owed_here;
 
@@ -69,13 +73,20 @@ static ncclResult_t come_behind_all(const struct tt_host *host, const struct tt_
     return ncclSuccess;
 }
 
+// Whether somebody wants to see that this operation ends.
+static bool is_watched(struct tt_group *group)
+{
+    return atomic_load_explicit(&group->is_watched, memory_order_relaxed) &&
+           atomic_exchange(&group->is_watched, false);
+}
+
 // Lent streams go on behind the launch, and those that wait for the group's word. Who has seen that
 // `done` is reached may unmap the word, so that its write comes before.
 static ncclResult_t let_go_on(const struct tt_host *host, const struct tt_meeting *meeting)
 {
-    const struct tt_group *group = host->group;
+    struct tt_group *group = host->group;
     cudaStream_t stream = meeting->arrival[host->index].stream;
-    bool somebody_waits = false;
+    bool somebody_waits = meeting->number % LOOK_AT == 0 || is_watched(group);
     for (int i = 0; i < group->size; i++) {
         somebody_waits = somebody_waits || meeting->arrival[i].waits;
     }

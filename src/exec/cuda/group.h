@@ -59,6 +59,7 @@ struct tt_group {
     bool closed;                     // a rank has given up: nobody launches any more
     int launching;                   // calls that launch now
     _Atomic uint64_t launched;       // number of the last operation that was launched
+    _Atomic bool is_watched;         // somebody wants to see the end of the next one
 
     // Of the call that launches; there is one at a time.
     cudaEvent_t done, fork;                // done: behind the last launch

@@ -23,11 +23,12 @@ enum tt_way {
     TT_WAY_STREAMS,  // a launch for each group, whose streams meet before and after
 };
 
-// What of an operation is waited for, and for how long: of whoever looks.
+// What of an operation is waited for, and since when: of whoever looks.
 struct tt_lateness {
     pthread_mutex_t mutex;
     uint64_t number, since_ns, next_report_ns;
-    bool has_come; // all have called it; its end is waited for
+    bool has_come;  // all have called it; its end is waited for
+    uint32_t ended; // tt_words.met of the group, when it was looked at last
 };
 
 // How many blocks a launch takes, and for what that holds: asking takes several calls of CUDA.

@@ -206,13 +206,21 @@ static void report(struct tt_host *host, uint64_t now_ns)
         }
     } else if (now_ns >= late->next_report_ns) {
         tt_say("rank %d: %s: all ranks have called it, but it has not ended on GPU %d, for %" PRIu64
-               " s so far: other work is before it in a stream, or streams share a hardware queue "
-               "(CUDA_DEVICE_MAX_CONNECTIONS)",
+               " s so far: other work is before it in a stream; or ranks call operations of two "
+               "communicators in different orders, on streams that they share; or streams share a "
+               "hardware queue (CUDA_DEVICE_MAX_CONNECTIONS)",
                host->team.rank, call, host->team.device, waited_ns / 1000000000);
     }
     if (now_ns >= late->next_report_ns) {
         late->next_report_ns += waited_ns;
     }
+}
+
+// What has ended of the group's operations, as far as it is known.
+static uint32_t ended(const struct tt_host *host)
+{
+    return atomic_load_explicit(&tt_arena_words(host->arena, host->group->rank[0])->met,
+                                memory_order_relaxed);
 }
 
 void tt_host_look_for_late(struct tt_host *host)
@@ -223,13 +231,22 @@ void tt_host_look_for_late(struct tt_host *host)
     }
     bool has_come = false;
     uint64_t number = waited_for(host, &has_come), now_ns = tt_now_ns();
-    if (number != late->number || has_come != late->has_come) {
+    uint32_t now_ended = ended(host);
+    // Where all have called, newer calls are no progress, and ends of older ones are.
+    bool stands = has_come ? late->has_come && now_ended == late->ended && late->number != 0
+                           : !late->has_come && number == late->number;
+    late->ended = now_ended;
+    if (!stands || number == 0) {
         late->number = number;
         late->has_come = has_come;
         late->since_ns = now_ns;
         late->next_report_ns = now_ns + late_ns;
-    } else if (number != 0) {
+    } else {
+        late->number = number;
         report(host, now_ns);
     }
     (void)pthread_mutex_unlock(&late->mutex);
+    if (has_come && number != 0) {
+        atomic_store_explicit(&host->group->is_watched, true, memory_order_relaxed);
+    }
 }
