@@ -177,8 +177,9 @@ ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuff, size_t 
 // the current device. blocks: receives the number, at least 1; use the least of all ranks where
 // GPUs differ. It counts on GPUs that run nothing else. Local: no rank waits for another.
 // Errors: ncclInvalidUsage where not even one block for each rank of the GPU fits, with what fits;
-// ncclInvalidArgument for a bad comm, blocks NULL, or another current device;
-// ncclUnhandledCudaError where CUDA does not answer for the kernel. Since 0.1.
+// ncclInvalidArgument for a bad comm, blocks NULL, a number that no multiprocessor can hold, or
+// another current device; ncclUnhandledCudaError where CUDA does not answer for the kernel. Since
+// 0.1.
 static inline ncclResult_t tuttiMaxBlocks(const void *kernel, int threadsPerBlock,
                                           size_t dynamicSharedBytes, ncclComm_t comm, int *blocks);
 
