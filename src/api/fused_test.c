@@ -154,6 +154,28 @@ static void no_tokens(void)
     }
 }
 
+// Zero has two signs, and they are one eps.
+static void signs_of_zero(void)
+{
+    struct world w;
+    if (!open_world(&w)) {
+        return;
+    }
+    struct tuttiRMSNormOptions options = TUTTI_RMSNORM_OPTIONS_INITIALIZER;
+    for (int r = 0; r < RANKS; r++) {
+        options.eps = r == 0 ? 0.0f : -0.0f;
+        EXPECT_OK(tuttiAllReduceRMSNorm(w.memory[r], w.memory[r], 4, 8, &options, ncclFloat,
+                                        w.comm[r], w.stream[r]));
+    }
+    for (int r = 0; r < RANKS; r++) {
+        ncclResult_t error = ncclInternalError;
+        EXPECT_CUDA(cudaStreamSynchronize(w.stream[r]));
+        EXPECT_OK(ncclCommGetAsyncError(w.comm[r], &error));
+        EXPECT_EQ(error, ncclSuccess);
+    }
+    close_world(&w);
+}
+
 // Larger options of a later version: unknown fields must be zero.
 static void later_options(void)
 {
@@ -227,6 +249,7 @@ int main(void)
     RUN(version_and_split);
     RUN(refusals);
     RUN(no_tokens);
+    RUN(signs_of_zero);
     RUN(later_options);
     RUN(disagreement);
     RUN(abort_ends_operation);
