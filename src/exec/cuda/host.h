@@ -102,6 +102,9 @@ ncclResult_t tt_host_fail_again(struct tt_host *host, ncclResult_t result);
 bool tt_host_tell(struct tt_host *host, const struct tt_rmsnorm *operation, uint64_t number,
                   bool captured);
 
+// Whether all ranks have called what this one has: then operations wait for no rank any more, only
+// for what is before them in streams.
+bool tt_host_have_all_called(const struct tt_host *host);
 // Lets this process's streams go on that wait for words of the arena. Only after a failure.
 void tt_host_let_go(struct tt_host *host);
 // Looks who or what is late: names it on stderr from 10 s on, and fails where TUTTI_TIMEOUT has

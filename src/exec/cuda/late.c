@@ -138,15 +138,27 @@ static int list_late(const struct tt_host *host, uint64_t number, char *text, si
     return count;
 }
 
-// The operation that this rank has called and that has not ended; 0: there is none. *all_out: all
-// ranks have called it.
-static uint64_t waited_for(const struct tt_host *host, bool *all_out)
+// The least number of calls that a rank has made, up to those of this one.
+static uint64_t least_called(const struct tt_host *host)
 {
-    uint64_t number = atomic_load(&host->calls), least = number;
+    uint64_t least = atomic_load(&host->calls);
     for (int r = 0; r < host->team.nranks; r++) {
         uint64_t called = called_by(host, r);
         least = called < least ? called : least;
     }
+    return least;
+}
+
+bool tt_host_have_all_called(const struct tt_host *host)
+{
+    return least_called(host) == atomic_load(&host->calls);
+}
+
+// The operation that this rank has called and that has not ended; 0: there is none. *all_out: all
+// ranks have called it.
+static uint64_t waited_for(const struct tt_host *host, bool *all_out)
+{
+    uint64_t number = atomic_load(&host->calls), least = least_called(host);
     *all_out = least == number;
     if (!*all_out) {
         return least + 1;
