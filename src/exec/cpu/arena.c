@@ -22,7 +22,7 @@ enum {
 // The file holds offsets in eight bytes whatever the system's default.
 _Static_assert(sizeof(off_t) == 8, "large files");
 static const uint64_t arena_magic = UINT64_C(0x616e657261747474);
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 static const size_t all_pair_data = (size_t)1 << 30; // where it is less than MOST_PAIR_DATA each
 
 // What is mapped when it is needed; the arena's ranks of this process share it.

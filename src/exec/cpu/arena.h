@@ -74,9 +74,11 @@ struct tt_own {
     // Bits: ranks with which this one ever had messages, or whose signals it waited for, so that
     // nobody else's pairs are looked at (which would make them take memory).
     _Alignas(64) _Atomic uint64_t peers[TT_ARENA_MOST_RANKS / 64];
+    _Alignas(64) _Atomic uint64_t called; // the last turn that was given to a call (release)
+    _Atomic uint64_t launches;            // work of graphs that was launched and is not over
 };
 _Static_assert(sizeof(struct tt_own) ==
-                   (size_t)64 * (3 + TT_ARENA_SEGMENTS + TT_ARENA_MOST_RANKS / 512),
+                   (size_t)64 * (4 + TT_ARENA_SEGMENTS + TT_ARENA_MOST_RANKS / 512),
                "lines");
 
 // One process's mapping.
