@@ -5,6 +5,7 @@
 #include "base/wait.h"
 #include "bootstrap/bootstrap.h"
 #include "comm/comm.h"
+#include "comm/group.h"
 #include "comm/local.h"
 #include "window/window.h"
 
@@ -19,7 +20,11 @@ ncclResult_t tt_comm_finalize(struct ncclComm *comm)
 {
     TRY(tt_comm_enter(comm, "ncclCommFinalize"));
     int ready = TT_COMM_READY;
-    ncclResult_t result = ncclSuccess;
+    ncclResult_t result = tt_group_check_ending(comm, comm->rank, "ncclCommFinalize");
+    if (result != ncclSuccess) {
+        tt_comm_leave(comm);
+        return result;
+    }
     if (!atomic_compare_exchange_strong(&comm->state, &ready, TT_COMM_FINALIZED)) {
         result = tt_fail(ncclInvalidArgument, "rank %d: the communicator is finalized already",
                          comm->rank);
@@ -141,6 +146,7 @@ ncclResult_t tt_comm_destroy(struct ncclComm *comm)
     TRY(tt_comm_enter_any(comm, "ncclCommDestroy"));
     int rank = comm->rank;
     tt_comm_leave(comm);
+    TRY(tt_group_check_ending(comm, rank, "ncclCommDestroy"));
     TRY(take_idle(comm, rank));
     bool had_failed = atomic_load(&comm->async_error) != ncclSuccess;
     if (had_failed) {
