@@ -1,7 +1,8 @@
 // tutti.h: what tutti offers beyond NCCL's API. Every function and type here begins with `tutti`.
 //
 // The functions follow NCCL's manners: they return ncclResult_t, ncclGetLastError gives the text of
-// the last failure, and what takes a stream returns before it has run. Valid C99 and C++11.
+// the last failure, and what takes a stream returns before it has run. C99 or later and C++11 or
+// later, or what CUDA's own headers ask for, where that is more.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TUTTI_H
 #define TUTTI_H
@@ -108,12 +109,12 @@ ncclResult_t tuttiDumpState(ncclComm_t comm, const char *path);
 // What tuttiAllReduceRMSNorm may do besides its two main steps. Begin with
 // TUTTI_RMSNORM_OPTIONS_INITIALIZER, so that programs stay right when fields are added at the end.
 struct tuttiRMSNormOptions {
-    size_t size; // sizeof(struct tuttiRMSNormOptions) as the program was compiled
-    const void *
-        gamma; // [hidden] weights in the data type, device memory; NULL: all 1. Equal on all ranks.
-    const void
-        *residual; // [tokens x hidden] in the data type, device memory; NULL: none. Added to the
-                   // sum before the norm. Each rank reads only the rows of its own tokens.
+    size_t size;       // sizeof(struct tuttiRMSNormOptions) as the program was compiled
+    const void *gamma; // [hidden] weights in the data type, device memory; NULL: all 1. Given on
+                       // all ranks or on none, with equal values.
+    const void *residual; // [tokens x hidden] in the data type, device memory; NULL: none. Added to
+                          // the sum before the norm. Each rank reads only the rows of its own
+                          // tokens. Given on all ranks or on none.
     void
         *residualOut; // [tokens x hidden] in the data type, device memory; NULL: none. Receives sum
                       // + residual, rounded once, for this rank's own tokens. May equal residual.
