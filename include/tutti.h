@@ -109,9 +109,9 @@ ncclResult_t tuttiDumpState(ncclComm_t comm, const char *path);
 // What tuttiAllReduceRMSNorm may do besides its two main steps. Begin with
 // TUTTI_RMSNORM_OPTIONS_INITIALIZER, so that programs stay right when fields are added at the end.
 struct tuttiRMSNormOptions {
-    size_t size;       // sizeof(struct tuttiRMSNormOptions) as the program was compiled
-    const void *gamma; // [hidden] weights in the data type, device memory; NULL: all 1. Given on
-                       // all ranks or on none, with equal values.
+    size_t size;          // sizeof(struct tuttiRMSNormOptions) as the program was compiled
+    const void *gamma;    // [hidden] weights in the data type, device memory; NULL: all 1. Given on
+                          // all ranks or on none, with equal values.
     const void *residual; // [tokens x hidden] in the data type, device memory; NULL: none. Added to
                           // the sum before the norm. Each rank reads only the rows of its own
                           // tokens. Given on all ranks or on none.
