@@ -24,15 +24,16 @@ __global__ void meet_once(ncclDevComm comm)
     barrier.sync(cta, cuda::memory_order_acq_rel);
 }
 
-// Each rank sends its number to all and waits for theirs. strict: else the kernel fails.
+// Each rank sends its number plus one to all and waits for theirs (zero comes where the wait is
+// given up). strict: else the kernel fails.
 __global__ void exchange_once(ncclDevComm comm, ncclLLA2AHandle handle, bool strict)
 {
     ncclCoopCta cta;
     ncclLLA2ASession<ncclCoopCta> session(cta, comm, ncclTeamLsa(comm), handle, blockIdx.x, 8);
     int peer = (int)threadIdx.x;
     if (peer < comm.nRanks) {
-        session.send(peer, comm.rank, comm.rank);
-        if (session.template recv<int>(peer) != peer && strict) {
+        session.send(peer, comm.rank, comm.rank + 1);
+        if (session.template recv<int>(peer) != peer + 1 && strict) {
             printf("rank %d: the value of rank %d is wrong\n", comm.rank, peer);
             __trap();
         }
