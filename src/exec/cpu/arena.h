@@ -74,7 +74,7 @@ struct tt_own {
     // Bits: ranks with which this one ever had messages, or whose signals it waited for, so that
     // nobody else's pairs are looked at (which would make them take memory).
     _Alignas(64) _Atomic uint64_t peers[TT_ARENA_MOST_RANKS / 64];
-    _Alignas(64) _Atomic uint64_t called; // the last turn that was given to a call (release)
+    _Alignas(64) _Atomic uint64_t called; // turns that were given to calls (release)
     _Atomic uint64_t launches;            // work of graphs that was launched and is not over
 };
 _Static_assert(sizeof(struct tt_own) ==

@@ -243,22 +243,25 @@ void tt_host_part(struct tt_host *host)
 
 // ---- Turns --------------------------------------------------------------------------------------
 
-static void tell_called(struct tt_host *host, uint64_t turn)
+// For the other ranks, in steps, as threads may call at once. The count by which turns are given is
+// this process's alone.
+static void tell_called(struct tt_host *host, uint64_t step)
 {
-    atomic_store_explicit(&tt_arena_own(host->arena, host->rank)->called, turn,
-                          memory_order_release);
+    atomic_fetch_add_explicit(&tt_arena_own(host->arena, host->rank)->called, step,
+                              memory_order_release);
 }
 
 uint64_t tt_host_call(struct tt_host *host)
 {
     uint64_t turn = atomic_fetch_add_explicit(&host->calls, 1, memory_order_relaxed) + 1;
-    tell_called(host, turn);
+    tell_called(host, 1);
     return turn;
 }
 
 void tt_host_uncall(struct tt_host *host)
 {
-    tell_called(host, atomic_fetch_sub_explicit(&host->calls, 1, memory_order_relaxed) - 1);
+    atomic_fetch_sub_explicit(&host->calls, 1, memory_order_relaxed);
+    tell_called(host, UINT64_MAX); // one less
 }
 
 bool tt_host_is_idle(const struct tt_host *host)
