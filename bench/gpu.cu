@@ -43,8 +43,8 @@ static void run_copies(gpu_team *t, int set)
     }
 }
 
-// One launch for all ranks, as the library makes it, without the library around it.
-static void run_kernel(gpu_team *t, int set)
+// What a launch for any of the ranks has in common with the others.
+static tt_norm_launch launch_of(gpu_team *t, int set)
 {
     tt_norm_launch launch = {};
     launch.input = {t->base + (t->input(0, set) - t->memory[0]), t->stride};
@@ -53,7 +53,15 @@ static void run_kernel(gpu_team *t, int set)
     launch.hidden = t->problem.hidden;
     launch.eps = bench_eps;
     launch.data_type = type_of(&t->problem);
-    launch.nranks = launch.rank_count = t->problem.ranks;
+    launch.nranks = t->problem.ranks;
+    return launch;
+}
+
+// One launch for all ranks, as the library makes it, without the library around it.
+static void run_kernel(gpu_team *t, int set)
+{
+    tt_norm_launch launch = launch_of(t, set);
+    launch.rank_count = t->problem.ranks;
     for (int r = 0; r < t->problem.ranks; r++) {
         launch.rank[r].rank = r;
     }
@@ -270,14 +278,7 @@ enum { PAIR_BARRIERS = 528 }; // as many as the library has for itself
 static void run_pair_kernel(gpu_team *t, int set)
 {
     for (int r = 0; r < 2; r++) {
-        tt_norm_launch launch = {};
-        launch.input = {t->base + (t->input(0, set) - t->memory[0]), t->stride};
-        launch.output = {t->base + (t->output(0, set) - t->memory[0]), t->stride};
-        launch.tokens = t->problem.tokens;
-        launch.hidden = t->problem.hidden;
-        launch.eps = bench_eps;
-        launch.data_type = type_of(&t->problem);
-        launch.nranks = 2;
+        tt_norm_launch launch = launch_of(t, set);
         launch.barriers = launch.alone = true;
         launch.rank_count = 1;
         launch.rank[0].rank = r;

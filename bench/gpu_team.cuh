@@ -5,6 +5,7 @@
 #define BENCH_GPU_TEAM_CUH
 
 #include "../kernels/elements.cuh"
+#include "must.cuh"
 
 #include <nccl.h>
 #include <nccl_device.h>
@@ -12,22 +13,9 @@
 #include <algorithm>
 #include <chrono>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <vector>
 
 enum { MOST_RANKS = 8 };
-
-static inline void must(bool good, const char *call)
-{
-    if (!good) {
-        fprintf(stderr, "bench: %s: %s; CUDA: %s\n", call, ncclGetLastError(nullptr),
-                cudaGetErrorString(cudaGetLastError()));
-        exit(1);
-    }
-}
-#define NCCL(call) must((call) == ncclSuccess, #call)
-#define CUDA(call) must((call) == cudaSuccess, #call)
 
 // One problem: tokens x hidden, as rows; what a rank has of it is `bytes`.
 struct gpu_case {

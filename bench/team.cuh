@@ -3,6 +3,8 @@
 #ifndef BENCH_TEAM_CUH
 #define BENCH_TEAM_CUH
 
+#include "must.cuh"
+
 #include <nccl.h>
 #include <nccl_device.h>
 
@@ -10,7 +12,6 @@
 
 #include <algorithm>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <vector>
 
@@ -23,17 +24,6 @@ static inline double now()
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
-
-static inline void must(bool good, const char *call)
-{
-    if (!good) {
-        fprintf(stderr, "bench: %s: %s; CUDA: %s\n", call, ncclGetLastError(nullptr),
-                cudaGetErrorString(cudaGetLastError()));
-        exit(1);
-    }
-}
-#define NCCL(call) must((call) == ncclSuccess, #call)
-#define CUDA(call) must((call) == cudaSuccess, #call)
 
 static inline double median(std::vector<double> values)
 {

@@ -1,10 +1,15 @@
 // What kernels (and the host code that launches them) include to communicate from the device:
 // thread groups, teams, symmetric windows, barriers. Source compatible with NCCL 2.30.7. Plain C
-// and C++ code may include it too and then sees types and host functions. What this version only
-// declares (networking) ends the kernel that calls it, with "not implemented yet: NAME".
+// and C++ code may include it too and then sees types and host functions; kernels are C++17 or
+// later. What this version only declares (networking) ends the kernel that calls it, with "not
+// implemented yet: NAME".
 // SPDX-License-Identifier: Apache-2.0
 #ifndef NCCL_DEVICE_H_
 #define NCCL_DEVICE_H_
+
+#if defined(__CUDACC__) && defined(__cplusplus) && __cplusplus < 201703L
+#error "nccl_device.h needs C++17 or later where kernels are compiled: give the compiler -std=c++17"
+#endif
 
 #include "nccl_device/barrier.h"
 #include "nccl_device/comm.h"

@@ -1,7 +1,8 @@
 // tutti.h: what tutti offers beyond NCCL's API. Every function and type here begins with `tutti`.
 //
 // The functions follow NCCL's manners: they return ncclResult_t, ncclGetLastError gives the text of
-// the last failure, and what takes a stream returns before it has run. Valid C99 and C++11.
+// the last failure, and what takes a stream returns before it has run. C99 or later and C++11 or
+// later, or what CUDA's own headers ask for, where that is more.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TUTTI_H
 #define TUTTI_H
@@ -124,12 +125,12 @@ ncclResult_t tuttiDumpState(ncclComm_t comm, const char *path);
 // What tuttiAllReduceRMSNorm may do besides its two main steps. Begin with
 // TUTTI_RMSNORM_OPTIONS_INITIALIZER, so that programs stay right when fields are added at the end.
 struct tuttiRMSNormOptions {
-    size_t size; // sizeof(struct tuttiRMSNormOptions) as the program was compiled
-    const void *
-        gamma; // [hidden] weights in the data type, device memory; NULL: all 1. Equal on all ranks.
-    const void
-        *residual; // [tokens x hidden] in the data type, device memory; NULL: none. Added to the
-                   // sum before the norm. Each rank reads only the rows of its own tokens.
+    size_t size;          // sizeof(struct tuttiRMSNormOptions) as the program was compiled
+    const void *gamma;    // [hidden] weights in the data type, device memory; NULL: all 1. Given on
+                          // all ranks or on none, with equal values.
+    const void *residual; // [tokens x hidden] in the data type, device memory; NULL: none. Added to
+                          // the sum before the norm. Each rank reads only the rows of its own
+                          // tokens. Given on all ranks or on none.
     void
         *residualOut; // [tokens x hidden] in the data type, device memory; NULL: none. Receives sum
                       // + residual, rounded once, for this rank's own tokens. May equal residual.
@@ -172,6 +173,10 @@ struct tuttiRMSNormOptions {
 //   no window support). Ranks that call with different tokens, hidden, eps, type, windows or
 //   offsets find out when the operation runs: nothing is computed and ncclCommGetAsyncError gives
 //   ncclInvalidUsage on every rank.
+// In a graph, on real GPUs: all ranks capture the call, or none; captured calls are compared as
+//   they are captured, the n-th of each rank with the n-th of the others. While a stream is
+//   captured each rank of a GPU has a stream of its own (else ncclInvalidUsage). Graphs of one
+//   communicator, and its calls outside of graphs, run one after another: the program orders them.
 // May be called between ncclGroupStart and ncclGroupEnd. Since 0.1.
 ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuff, size_t tokens,
                                    size_t hidden, const struct tuttiRMSNormOptions *options,
@@ -189,8 +194,9 @@ ncclResult_t tuttiAllReduceRMSNorm(const void *sendbuff, void *recvbuff, size_t 
 // the current device. blocks: receives the number, at least 1; use the least of all ranks where
 // GPUs differ. It counts on GPUs that run nothing else. Local: no rank waits for another.
 // Errors: ncclInvalidUsage where not even one block for each rank of the GPU fits, with what fits;
-// ncclInvalidArgument for a bad comm, blocks NULL, or another current device;
-// ncclUnhandledCudaError where CUDA does not answer for the kernel. Since 0.1.
+// ncclInvalidArgument for a bad comm, blocks NULL, a number that no multiprocessor can hold, or
+// another current device; ncclUnhandledCudaError where CUDA does not answer for the kernel. Since
+// 0.1.
 static inline ncclResult_t tuttiMaxBlocks(const void *kernel, int threadsPerBlock,
                                           size_t dynamicSharedBytes, ncclComm_t comm, int *blocks);
 

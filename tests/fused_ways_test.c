@@ -1,119 +1,15 @@
 // tuttiAllReduceRMSNorm in the ways in which ranks call it: one thread for all of them, in groups
-// and one after another, on streams of their own, on one and on several; in graphs; far ahead of
+// and one after another, on streams of their own, on one and on several; far ahead of
 // each other. And what ends its waits: calls that differ, a rank that is late, aborts, finalizes,
 // dies.
 // SPDX-License-Identifier: Apache-2.0
-#include "expect.h"
-#include "member.h"
+#include "fused.h"
 #include "ranks.h"
 
-#include <cuda_runtime_api.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <tutti.h>
-#include <unistd.h>
-
-enum { TOKENS = 24, HIDDEN = 520, ELEMENTS = TOKENS * HIDDEN, MOST = 8 };
-static const size_t bytes = ELEMENTS * sizeof(float);
-
-static float input_value(int rank, int i, int round)
-{
-    return (float)((i * 131 + rank * 1009 + round * 37) % 1999) / 1999.0f - 0.4f;
-}
-
-static void expect_norm(const float *got, int size, int round)
-{
-    for (int token = 0; token < TOKENS; token += 5) {
-        double x[HIDDEN], squares = 0, worst = 0;
-        for (int i = 0; i < HIDDEN; i++) {
-            x[i] = 0;
-            for (int r = 0; r < size; r++) {
-                x[i] += (double)input_value(r, token * HIDDEN + i, round);
-            }
-            squares += x[i] * x[i];
-        }
-        for (int i = 0; i < HIDDEN; i++) {
-            double expected = x[i] / sqrt(squares / HIDDEN + 1e-6);
-            worst = fmax(worst, fabs((double)got[token * HIDDEN + i] - expected));
-        }
-        EXPECT(worst < 1e-5);
-    }
-}
-
-static bool join(struct member *m, int rank, int size)
-{
-    return member_join(m, rank, size) && member_open_window(m, 2 * bytes);
-}
-
-static void fill(const struct member *m, int round, cudaStream_t stream)
-{
-    float *host = malloc(bytes);
-    for (int i = 0; i < ELEMENTS; i++) {
-        host[i] = input_value(m->rank, i, round);
-    }
-    EXPECT_CUDA(cudaMemcpyAsync(m->memory, host, bytes, cudaMemcpyHostToDevice, stream));
-    EXPECT_CUDA(cudaStreamSynchronize(stream));
-    free(host);
-}
-
-static void check(const struct member *m, int round, cudaStream_t stream)
-{
-    float *host = malloc(bytes);
-    // A copy to pageable memory waits with CUDA's locks held, which other ranks of the process need
-    // to launch what the operation waits for.
-    EXPECT_CUDA(cudaStreamSynchronize(stream));
-    EXPECT_CUDA(cudaMemcpyAsync(host, m->memory + bytes, bytes, cudaMemcpyDeviceToHost, stream));
-    EXPECT_CUDA(cudaStreamSynchronize(stream));
-    expect_norm(host, m->size, round);
-    free(host);
-}
-
-static ncclResult_t call(const struct member *m, cudaStream_t stream)
-{
-    return tuttiAllReduceRMSNorm(m->memory, m->memory + bytes, TOKENS, HIDDEN, NULL, ncclFloat,
-                                 m->comm, stream);
-}
 
 // ---- One thread for all ranks -------------------------------------------------------------------
-
-// All ranks of this process on its first device.
-static bool join_all(struct member *all, int size)
-{
-    ncclUniqueId id;
-    bool good = EXPECT_OK(ncclGetUniqueId(&id)) && EXPECT_CUDA(cudaSetDevice(0));
-    memset(all, 0, (size_t)size * sizeof *all);
-    EXPECT_OK(ncclGroupStart());
-    for (int r = 0; good && r < size; r++) {
-        all[r].rank = r;
-        all[r].size = size;
-        good = EXPECT_OK(ncclCommInitRank(&all[r].comm, size, id, r)) &&
-               EXPECT_CUDA(cudaStreamCreateWithFlags(&all[r].stream, cudaStreamNonBlocking)) &&
-               EXPECT_OK(ncclMemAlloc((void **)&all[r].memory, 2 * bytes));
-    }
-    good = EXPECT_OK(ncclGroupEnd()) && good;
-    EXPECT_OK(ncclGroupStart());
-    for (int r = 0; good && r < size; r++) {
-        good = EXPECT_OK(ncclCommWindowRegister(all[r].comm, all[r].memory, 2 * bytes,
-                                                &all[r].window, NCCL_WIN_COLL_SYMMETRIC));
-    }
-    return EXPECT_OK(ncclGroupEnd()) && good;
-}
-
-// ONE_STREAM: for the executor of real GPUs, which launches for all ranks at once; with that of
-// virtual ones the ranks of one stream would wait for each other for ever.
-enum way { OWN_STREAMS, NO_GROUP, ONE_STREAM, WAYS };
-
-static int possible_ways(void)
-{
-#ifdef ONE_STREAM_TOO
-    return WAYS;
-#else
-    return getenv("ONE_STREAM_TOO") != NULL ? WAYS : WAYS - 1;
-#endif
-}
 
 static void run_from_one_thread(struct member *all, int size, enum way way, int round)
 {
@@ -327,48 +223,6 @@ static void groups_of_threads(void)
     }
 }
 
-// ---- Graphs -------------------------------------------------------------------------------------
-
-static void replay(int rank, int size)
-{
-    struct member m;
-    cudaGraph_t graph;
-    cudaGraphExec_t instance;
-    if (!join(&m, rank, size)) {
-        return;
-    }
-    // A plain call first and one last: both kinds take turns.
-    for (int round = 0; round < 5; round++) {
-        fill(&m, round, m.stream);
-        if (round == 1) {
-            EXPECT_CUDA(cudaStreamBeginCapture(m.stream, cudaStreamCaptureModeThreadLocal));
-            EXPECT_OK(call(&m, m.stream));
-            EXPECT_CUDA(cudaStreamEndCapture(m.stream, &graph));
-            EXPECT_CUDA(cudaGraphInstantiateWithFlags(&instance, graph, 0));
-            EXPECT_CUDA(cudaGraphUpload(instance, m.stream));
-            EXPECT_CUDA(cudaStreamSynchronize(m.stream));
-        }
-        ranks_barrier(); // making graphs may wait for what runs, also for kernels of other ranks
-        if (round == 0 || round == 4) {
-            EXPECT_OK(call(&m, m.stream));
-        } else {
-            EXPECT_CUDA(cudaGraphLaunch(instance, m.stream));
-        }
-        check(&m, round, m.stream);
-        ranks_barrier();
-    }
-    EXPECT_CUDA(cudaGraphExecDestroy(instance));
-    EXPECT_CUDA(cudaGraphDestroy(graph));
-    member_leave(&m);
-}
-
-static void graphs(void)
-{
-    run_thread_ranks(2, replay, 60);
-    run_thread_ranks(4, replay, 60);
-    run_ranks(2, replay, 60);
-}
-
 // ---- Far ahead ----------------------------------------------------------------------------------
 
 // Rank 0 has made all its calls before the others begin.
@@ -399,22 +253,6 @@ static void far_ahead(void)
 }
 
 // ---- What ends its waits ------------------------------------------------------------------------
-
-static ncclResult_t await_error(const struct member *m)
-{
-    double start = now_s();
-    while (member_state(m) == ncclSuccess && now_s() - start < 20) {
-        usleep(1000);
-    }
-    return member_state(m);
-}
-
-static void end(struct member *m)
-{
-    EXPECT_OK(ncclCommAbort(m->comm));
-    EXPECT_OK(ncclMemFree(m->memory));
-    EXPECT_CUDA(cudaStreamDestroy(m->stream));
-}
 
 static void differ(int rank, int size)
 {
@@ -456,9 +294,9 @@ static void abort_a_wait(int rank, int size)
     if (rank == 0) {
         EXPECT_OK(call(&m, m.stream));
         EXPECT_EQ(pthread_create(&thread, NULL, abort_soon, &m), 0);
-        double start = now_s();
+        struct stopwatch watch = stopwatch_start();
         EXPECT_CUDA(cudaStreamSynchronize(m.stream));
-        EXPECT(now_s() - start < 10);
+        EXPECT_WITHIN(watch, 10);
         pthread_join(thread, NULL);
     } else {
         EXPECT_EQ(await_error(&m), ncclRemoteError);
@@ -568,7 +406,6 @@ int main(void)
     RUN(one_thread);
     RUN(several_streams);
     RUN(groups_of_threads);
-    RUN(graphs);
     RUN(far_ahead);
     RUN(calls_that_differ);
     RUN(aborts);

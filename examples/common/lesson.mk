@@ -15,7 +15,9 @@ NCCL_HOME := $(CUDA_HOME)
 NVCC := "$(CUDA_HOME)/bin/nvcc"
 endif
 CUDA_HOME ?= /usr/local/cuda
-NCCL_HOME ?= $(if $(wildcard $(CUDA_HOME)/include/nccl.h),$(CUDA_HOME),/usr)
+# For real GPUs: what ./dev build cuda has made goes before an NCCL beside CUDA.
+REAL := $(shell cd "$(FOLDER)../../build/cuda" 2>/dev/null && [ -e lib/libnccl.so ] && pwd)
+NCCL_HOME ?= $(or $(REAL),$(if $(wildcard $(CUDA_HOME)/include/nccl.h),$(CUDA_HOME),/usr))
 NVCC ?= "$(CUDA_HOME)/bin/nvcc"
 ARCH ?= sm_90
 FLAGS ?= -O2 -g
@@ -42,19 +44,24 @@ HEADERS := $(FOLDER)lesson.h $(FOLDER)lesson_mpi.h $(FOLDER)matrix.cuh
 
 all: $(NAME)
 
-$(NAME): main.cu $(COMMON) $(HEADERS) $(MPI_OBJECT)
+# What was built with other settings is built again.
+SETTINGS := $(NVCC) $(FLAGS) $(ARCH) $(NCCL_HOME) $(INCLUDES) $(LIBS) $(MPI) $(MPICC)
+.settings: FORCE
+	@printf '%s\n' '$(SETTINGS)' | cmp -s - $@ || printf '%s\n' '$(SETTINGS)' >$@
+
+$(NAME): main.cu $(COMMON) $(HEADERS) $(MPI_OBJECT) .settings
 	$(NVCC) $(FLAGS) -std=c++17 -arch=$(ARCH) -I$(FOLDER) -I"$(NCCL_HOME)/include" $(INCLUDES) -c main.cu -o main.o
 	$(NVCC) $(FLAGS) -I$(FOLDER) -c $(COMMON) -o lesson.o
 	$(NVCC) $(FLAGS) main.o lesson.o $(MPI_OBJECT) -L"$(NCCL_HOME)/lib" -Xlinker -rpath="$(NCCL_HOME)/lib" -lnccl $(LIBS) -lpthread -lm -o $@
 
-lesson_mpi.o: $(FOLDER)lesson_mpi.c $(FOLDER)lesson_mpi.h
+lesson_mpi.o: $(FOLDER)lesson_mpi.c $(FOLDER)lesson_mpi.h .settings
 	$(MPICC) -O2 -g -I$(FOLDER) -c $(FOLDER)lesson_mpi.c -o $@
 
 run: $(NAME)
 	$(LAUNCH) ./$(NAME) $(ARGS)
 
 clean:
-	rm -f $(NAME) main.o lesson.o lesson_mpi.o
+	rm -f $(NAME) main.o lesson.o lesson_mpi.o .settings
 
 help:
 	@echo "$(ABOUT)"
@@ -68,4 +75,4 @@ help:
 	@echo "  MPI          1: ranks are processes of MPI (MPICC $(MPICC), MPIRUN $(MPIRUN))"
 	@echo "options of the program: ./$(NAME) --help"
 
-.PHONY: all run clean help
+.PHONY: all run clean help FORCE

@@ -35,6 +35,9 @@ struct call {
 ncclResult_t tt_collective_check_choice(const struct ncclComm *comm, const char *call,
                                         enum tt_function function, bool is_uneven)
 {
+    if (comm->host == NULL || tt_executor->collective == NULL) {
+        return tt_team_refuse(comm, tt_function_name(function));
+    }
     if ((comm->ruled_out[is_uneven] >> function & 1) == 0) {
         return ncclSuccess;
     }
@@ -141,9 +144,6 @@ static void set_multicast(const struct ncclComm *comm, struct tt_collective *col
 ncclResult_t tt_collective_run(struct ncclComm *comm, struct tt_collective *collective)
 {
     const struct tt_op *op = &collective->op;
-    if (comm->host == NULL || tt_executor->collective == NULL) {
-        return tt_team_refuse(comm, tt_function_name(op->function));
-    }
     if (tt_estimate_instead(comm, tt_op_send_bytes(op, comm->rank, comm->nranks) +
                                       tt_op_recv_bytes(op, comm->rank, comm->nranks))) {
         return ncclSuccess;

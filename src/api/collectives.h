@@ -18,11 +18,11 @@ struct tt_collective {
     struct tt_call_context context;
     cudaStream_t stream;
 };
-// Hands it to the executor. ncclInvalidUsage where the communicator has no host team.
+// Hands it to the executor.
 ncclResult_t tt_collective_run(struct ncclComm *comm, struct tt_collective *collective);
 
-// Whether NCCL_ALGO and NCCL_PROTO leave a way to do the function: ncclInvalidUsage that says what
-// would.
+// Whether the communicator can do the function, and NCCL_ALGO and NCCL_PROTO leave a way:
+// ncclInvalidUsage that says what is missing, or what would.
 ncclResult_t tt_collective_check_choice(const struct ncclComm *comm, const char *call,
                                         enum tt_function function, bool is_uneven);
 

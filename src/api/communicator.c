@@ -81,8 +81,9 @@ static ncclResult_t check_device_list(const ncclComm_t *comm, int ndev, const in
     }
     if (ndev < 1 || (devlist == NULL && ndev > count)) {
         return tt_fail(ncclInvalidArgument,
-                       "ncclCommInitAll: ndev is %d, must be 1 to %d, the number of devices", ndev,
-                       count);
+                       "ncclCommInitAll: ndev is %d, must be 1 to %d, the number of devices; with "
+                       "ncclCommInitRank ranks may share one",
+                       ndev, count);
     }
     for (int i = 0; devlist != NULL && i < ndev; i++) {
         if (devlist[i] < 0 || devlist[i] >= count) {

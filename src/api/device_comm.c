@@ -26,13 +26,15 @@ TT_FUNCTION(ncclResult_t, DevCommCreate,
 
 TT_FUNCTION(ncclResult_t, DevCommDestroy, (ncclComm_t comm, ncclDevComm_t const *devComm))
 {
-    TRY(tt_comm_enter(comm, "ncclDevCommDestroy"));
-    ncclResult_t result = devComm == NULL
-                              ? tt_fail(ncclInvalidArgument,
-                                        "ncclDevCommDestroy: rank %d: devComm is NULL", comm->rank)
-                              : tt_dev_comm_destroy(comm, devComm);
+    ncclResult_t result = tt_comm_enter(comm, "ncclDevCommDestroy");
+    if (result != ncclSuccess) {
+        return tt_group_latch(result);
+    }
+    result = devComm == NULL ? tt_fail(ncclInvalidArgument,
+                                       "ncclDevCommDestroy: rank %d: devComm is NULL", comm->rank)
+                             : tt_dev_comm_destroy(comm, devComm);
     tt_comm_leave(comm);
-    return result;
+    return result == ncclSuccess ? result : tt_group_latch(result);
 }
 
 TT_FUNCTION(ncclResult_t, LsaBarrierCreateRequirement,

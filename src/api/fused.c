@@ -145,7 +145,8 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
     return a_start < b_start + b_bytes && b_start < a_start + a_bytes;
 }
 
-// gamma, residual or residualOut: NULL or aligned device memory.
+// gamma, residual or residualOut: NULL or aligned memory of the communicator's device, or host
+// memory that CUDA knows.
 static ncclResult_t check_extra(const struct ncclComm *comm, const char *name, const void *pointer,
                                 size_t element)
 {
@@ -160,6 +161,13 @@ static ncclResult_t check_extra(const struct ncclComm *comm, const char *name, c
             ncclInvalidArgument,
             "%s: rank %d: %s %p is host memory that CUDA does not know; use device memory",
             function_name, comm->rank, name, pointer);
+    }
+    if (attributes.type == cudaMemoryTypeDevice && attributes.device != comm->cuda_device) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: %s %p is memory of device %d, but the communicator's device "
+                       "is %d",
+                       function_name, comm->rank, name, pointer, attributes.device,
+                       comm->cuda_device);
     }
     return ncclSuccess;
 }
@@ -287,7 +295,7 @@ static ncclResult_t prepare(struct ncclComm *comm, const struct call *call,
                     &bytes));
     TRY(check_communicator(comm));
     TRY(tt_check_stream(comm, function_name, call->stream));
-    operation->eps = known.eps;
+    operation->eps = known.eps + 0.0f; // -0 is 0, for ranks that compare bits
     if (operation->tokens > 0) {
         operation->gamma = known.gamma;
         operation->residual = known.residual;

@@ -155,6 +155,69 @@ static void no_tokens(void)
     }
 }
 
+// Memory of another device is refused; managed and page-locked memory every device reads.
+static void memory_kinds(void)
+{
+    struct world w;
+    if (!open_world(&w)) {
+        return;
+    }
+    struct tuttiRMSNormOptions options = TUTTI_RMSNORM_OPTIONS_INITIALIZER;
+    void *other = NULL, *managed = NULL, *locked = NULL;
+    char *m = w.memory[0];
+    EXPECT_CUDA(cudaSetDevice(1));
+    EXPECT_CUDA(cudaMalloc(&other, 4096));
+    EXPECT_CUDA(cudaMallocManaged(&managed, 4096, cudaMemAttachGlobal));
+    EXPECT_CUDA(cudaHostAlloc(&locked, 4096, cudaHostAllocDefault));
+    memset(managed, 0, 4096);
+    memset(locked, 0, 4096);
+    options.gamma = other;
+    refused(&w, m, m, 4, 4, &options, "gamma 0x");
+    EXPECT_CONTAINS(ncclGetLastError(w.comm[0]),
+                    "is memory of device 1, but the communicator's device is 0");
+    options.gamma = NULL;
+    options.residual = other;
+    refused(&w, m, m, 4, 4, &options, "residual 0x");
+    options.residual = NULL;
+    options.residualOut = other;
+    refused(&w, m, m, 4, 4, &options, "residualOut 0x");
+    options.gamma = managed;
+    for (int r = 0; r < RANKS; r++) {
+        options.residual = options.residualOut = (char *)locked + 1024 * r;
+        EXPECT_OK(tuttiAllReduceRMSNorm(w.memory[r], w.memory[r], 4, 4, &options, ncclFloat,
+                                        w.comm[r], w.stream[r]));
+    }
+    for (int r = 0; r < RANKS; r++) {
+        EXPECT_CUDA(cudaStreamSynchronize(w.stream[r]));
+    }
+    EXPECT_CUDA(cudaFree(other));
+    EXPECT_CUDA(cudaFree(managed));
+    EXPECT_CUDA(cudaFreeHost(locked));
+    close_world(&w);
+}
+
+// Zero has two signs, and they are one eps.
+static void signs_of_zero(void)
+{
+    struct world w;
+    if (!open_world(&w)) {
+        return;
+    }
+    struct tuttiRMSNormOptions options = TUTTI_RMSNORM_OPTIONS_INITIALIZER;
+    for (int r = 0; r < RANKS; r++) {
+        options.eps = r == 0 ? 0.0f : -0.0f;
+        EXPECT_OK(tuttiAllReduceRMSNorm(w.memory[r], w.memory[r], 4, 8, &options, ncclFloat,
+                                        w.comm[r], w.stream[r]));
+    }
+    for (int r = 0; r < RANKS; r++) {
+        ncclResult_t error = ncclInternalError;
+        EXPECT_CUDA(cudaStreamSynchronize(w.stream[r]));
+        EXPECT_OK(ncclCommGetAsyncError(w.comm[r], &error));
+        EXPECT_EQ(error, ncclSuccess);
+    }
+    close_world(&w);
+}
+
 // Larger options of a later version: unknown fields must be zero.
 static void later_options(void)
 {
@@ -228,6 +291,8 @@ int main(void)
     RUN(version_and_split);
     RUN(refusals);
     RUN(no_tokens);
+    RUN(memory_kinds);
+    RUN(signs_of_zero);
     RUN(later_options);
     RUN(disagreement);
     RUN(abort_ends_operation);

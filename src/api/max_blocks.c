@@ -8,6 +8,22 @@
 #include "base/log.h"
 #include "comm/comm.h"
 
+// What a kernel may have: 0 to the most blocks that a multiprocessor holds.
+static ncclResult_t check_range(const struct ncclComm *comm, int per_multiprocessor)
+{
+    int most = 0;
+    TRY_CUDA(
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxBlocksPerMultiprocessor, comm->cuda_device));
+    if (per_multiprocessor < 0 || per_multiprocessor > most) {
+        return tt_fail(
+            ncclInvalidArgument,
+            "tuttiMaxBlocks: rank %d: blocksPerMultiprocessor is %d, must be 0 to %d, as "
+            "cudaOccupancyMaxActiveBlocksPerMultiprocessor gives it on GPU %d",
+            comm->rank, per_multiprocessor, most, comm->cuda_device);
+    }
+    return ncclSuccess;
+}
+
 static ncclResult_t answer(const struct ncclComm *comm, cudaError_t error, int per_multiprocessor,
                            int *blocks)
 {
@@ -20,6 +36,7 @@ static ncclResult_t answer(const struct ncclComm *comm, cudaError_t error, int p
                        "communicator's",
                        comm->rank, tt_gpu(device)->name, tt_gpu(comm->cuda_device)->name);
     }
+    TRY(check_range(comm, per_multiprocessor));
     TRY_CUDA(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     int sharers = tt_peers_sharing(comm);
     long long resident = (long long)per_multiprocessor * multiprocessors;
@@ -30,7 +47,7 @@ static ncclResult_t answer(const struct ncclComm *comm, cudaError_t error, int p
                        "memory, or fewer ranks for each GPU",
                        comm->rank, tt_gpu(device)->name, resident, sharers);
     }
-    *blocks = (int)(resident / sharers);
+    *blocks = (int)(resident / sharers); // of some thousands at most
     return ncclSuccess;
 }
 

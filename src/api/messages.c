@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/group.h"
+#include "exec/executor.h"
 
 #include <stdint.h>
 
@@ -29,6 +30,9 @@ static ncclResult_t check(const struct call *call)
                                      .peer = call->peer,
                                      .is_pair = true};
     TRY(tt_check_arguments(call->comm, &arguments));
+    if (call->comm->host == NULL || tt_executor->messages == NULL) {
+        return tt_team_refuse(call->comm, "messages");
+    }
     if (call->count > 0) {
         TRY(tt_check_buffer(call->comm, call->name, call->buffer_name, call->buffer,
                             call->count * tt_type_bytes(call->type)));

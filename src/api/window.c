@@ -29,10 +29,13 @@ TT_FUNCTION(ncclResult_t, CommWindowDeregister, (ncclComm_t comm, ncclWindow_t w
     if (win == NULL) {
         return ncclSuccess;
     }
-    TRY(tt_comm_enter(comm, "ncclCommWindowDeregister"));
-    ncclResult_t result = tt_window_deregister(comm, win);
+    ncclResult_t result = tt_comm_enter(comm, "ncclCommWindowDeregister");
+    if (result != ncclSuccess) {
+        return tt_group_latch(result);
+    }
+    result = tt_window_deregister(comm, win);
     tt_comm_leave(comm);
-    return result;
+    return result == ncclSuccess ? result : tt_group_latch(result);
 }
 
 TT_FUNCTION(ncclResult_t, WinGetUserPtr, (ncclComm_t comm, ncclWindow_t win, void **outUserPtr))

@@ -172,9 +172,13 @@ ncclResult_t tt_cuda(int cuda_error, const char *call)
     if (cuda_error == cudaSuccess) {
         return ncclSuccess;
     }
+    // The runtime's reason is that of the failure which it met last; another one's is none of this.
+    bool is_last = cudaPeekAtLastError() == (cudaError_t)cuda_error;
     char detail[512];
-    (void)snprintf(detail, sizeof detail, "%s", tt_cuda_detail());
-    cudaGetLastError();
+    (void)snprintf(detail, sizeof detail, "%s", is_last ? tt_cuda_detail() : "");
+    if (is_last) {
+        cudaGetLastError(); // else it is the program's
+    }
     return tt_fail(ncclUnhandledCudaError, "%.*s: %s (%d)%s%s", (int)strcspn(call, "("), call,
                    cudaGetErrorString((cudaError_t)cuda_error), cuda_error,
                    detail[0] != 0 ? ": " : "", detail);

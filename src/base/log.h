@@ -84,7 +84,7 @@ ncclResult_t tt_fail_at(const struct tt_origin *origin, ncclResult_t result, con
 // builds.
 ncclResult_t tt_bug(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // A call of CUDA failed: ncclUnhandledCudaError with the call's name, CUDA's own text and, where
-// the runtime keeps one, its reason; ncclSuccess for 0.
+// the runtime keeps one and has met no other failure since, its reason; ncclSuccess for 0.
 ncclResult_t tt_cuda(int cuda_error, const char *call);
 // What the CUDA runtime itself says of this thread's last failed call; "" where it says nothing.
 const char *tt_cuda_detail(void);

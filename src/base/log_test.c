@@ -453,6 +453,19 @@ static void calls(void)
     EXPECT_STR(tt_last_error(), "outside");
 }
 
+// A failure is told with the runtime's own reason, and never with an older failure's.
+static void details(void)
+{
+    EXPECT_EQ(tt_cuda((int)cudaSetDevice(99), "cudaSetDevice(99)"), ncclUnhandledCudaError);
+    EXPECT_CONTAINS(tt_last_error(), "cudaSetDevice: invalid device ordinal (101): ");
+    EXPECT_EQ(tt_cuda(12345, "cudaFree(nothing)"), ncclUnhandledCudaError);
+    EXPECT_STR(tt_last_error(), "cudaFree: unrecognized error code (12345)");
+    EXPECT_EQ(cudaSetDevice(99), cudaErrorInvalidDevice); // nobody has asked for it
+    EXPECT_EQ(tt_cuda(12345, "cudaFree(nothing)"), ncclUnhandledCudaError);
+    EXPECT_STR(tt_last_error(), "cudaFree: unrecognized error code (12345)");
+    EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+}
+
 int main(void)
 {
     unsetenv("NCCL_DEBUG");
@@ -473,6 +486,7 @@ int main(void)
     RUN(long_text);
     RUN(threads);
     RUN(calls);
+    RUN(details);
     char path[128];
     snprintf(path, sizeof path, "%s/log-%%-x", folder);
     unlink(path);

@@ -5,11 +5,11 @@
 #include "bootstrap/bootstrap.h"
 
 #include "base/log.h"
-#include "base/wait.h"
 
 #include "expect.h"
 #include "member.h"
 #include "ranks.h"
+#include "stopwatch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -31,8 +31,8 @@ static ncclResult_t make_id(ncclUniqueId *id_out)
 
 static void sleep_s(double seconds)
 {
-    double end = now_s() + seconds;
-    while (now_s() < end) { // signals may end a sleep early
+    struct stopwatch watch = stopwatch_start();
+    while (stopwatch_s(&watch) < seconds) { // signals may end a sleep early
         nanosleep(&(struct timespec){0, 5000000}, NULL);
     }
 }
@@ -100,9 +100,9 @@ static void join_fails(const ncclUniqueId *id, int rank, int nranks, ncclResult_
                        const char *const *parts)
 {
     struct tt_bootstrap *b = NULL;
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_EQ(tt_bootstrap_join(id, rank, nranks, NULL, &b), result);
-    EXPECT(now_s() - start < 10);
+    EXPECT_WITHIN(watch, 10);
     EXPECT(b == NULL);
     const char *text = tt_last_error();
     for (int i = 0; parts[i] != NULL; i++) {
@@ -183,10 +183,10 @@ static void wait_for_missing(int rank, int size)
 {
     static const char *const parts[] = {"1 of 4: 3", "TUTTI_INIT_TIMEOUT", NULL};
     ncclUniqueId id = share_id_by(rank, make_id);
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     if (rank < size - 1) {
         join_fails(&id, rank, size, ncclTimeout, parts);
-        EXPECT(now_s() - start > 2.5 && now_s() - start < 6);
+        EXPECT(stopwatch_s(&watch) > 2.5 && stopwatch_is_within(&watch, 6));
     }
     ranks_barrier();
 }
@@ -255,9 +255,9 @@ static void die_in_gather(int rank, int size)
         sleep_s(0.3);
         _exit(9);
     }
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_EQ(tt_bootstrap_barrier(b), ncclRemoteError);
-    EXPECT(now_s() - start < 5);
+    EXPECT_WITHIN(watch, 5);
     EXPECT_CONTAINS(tt_last_error(), "rank 2 (process");
     EXPECT_CONTAINS(tt_last_error(), "died");
     EXPECT_EQ(tt_bootstrap_barrier(b), ncclRemoteError); // and ever after
@@ -312,7 +312,8 @@ static void fail_in_gather(int rank, int size)
     if (rank == 1) {
         tt_bootstrap_report_failure(b, "no memory for 100% of it");
     } else if (rank == 2) { // not inside a call: a look tells
-        for (double end = now_s() + 5; tt_bootstrap_look(b) == ncclSuccess && now_s() < end;) {
+        struct stopwatch watch = stopwatch_start();
+        while (tt_bootstrap_look(b) == ncclSuccess && stopwatch_is_within(&watch, 5)) {
             sleep_s(0.01);
         }
         EXPECT_EQ(tt_bootstrap_look(b), ncclRemoteError);
@@ -364,13 +365,13 @@ static void watch_leavers(int rank, int size)
         _exit(expect_failures() != 0);
     }
     const _Atomic unsigned char *left = tt_bootstrap_left(b);
-    double end = now_s() + 5;
-    while (atomic_load(&left[0]) == 0 && now_s() < end) {
+    struct stopwatch watch = stopwatch_start();
+    while (atomic_load(&left[0]) == 0 && stopwatch_is_within(&watch, 5)) {
         EXPECT_OK(tt_bootstrap_look(b));
     }
     EXPECT_EQ(atomic_load(&left[0]), 1);
     EXPECT_EQ(atomic_load(&left[1]) + atomic_load(&left[2]), 0);
-    for (end = now_s() + 0.5; now_s() < end;) {
+    for (watch = stopwatch_start(); stopwatch_s(&watch) < 0.5;) {
         EXPECT_OK(tt_bootstrap_look(b));
     }
     tt_bootstrap_leave(b);
@@ -414,9 +415,9 @@ static void abort_waits(void)
     pthread_t thread;
     EXPECT_OK(make_id(&id));
     pthread_create(&thread, NULL, raise_later, (void *)&flag);
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_EQ(tt_bootstrap_join(&id, 0, 2, &flag, &b), ncclInternalError);
-    EXPECT(now_s() - start < 1.5);
+    EXPECT_WITHIN(watch, 1.5);
     EXPECT_CONTAINS(tt_last_error(), "aborted");
     pthread_join(thread, NULL);
 }

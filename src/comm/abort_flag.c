@@ -78,11 +78,10 @@ ncclResult_t tt_abort_flag_take(_Atomic uint32_t **host_out, uint32_t **device_o
     return result;
 }
 
-void tt_abort_flag_give(_Atomic uint32_t *host, bool may_be_read)
+void tt_abort_flag_give(_Atomic uint32_t *host)
 {
-    // Also one that is raised: the communicator may have failed in the very call that ends it, and
-    // a kernel that has not looked yet would wait for ever if the next communicator lowered it.
-    if (host == NULL || may_be_read || atomic_load(host) != 0) {
+    // A kernel that has not looked yet would wait for ever if the next communicator lowered it.
+    if (host == NULL || atomic_load(host) != 0) {
         return;
     }
     pthread_mutex_lock(&mutex);

@@ -1,4 +1,4 @@
-// Abort flags: used again, unless a kernel may still read them. SPDX-License-Identifier: Apache-2.0
+// Abort flags: used again, unless they are raised. SPDX-License-Identifier: Apache-2.0
 #include "comm/comm.h"
 
 #include "expect.h"
@@ -21,25 +21,24 @@ static void used_again(void)
 {
     _Atomic uint32_t *first = take();
     atomic_store(first + 1, 5); // who has left
-    tt_abort_flag_give(first, false);
+    tt_abort_flag_give(first);
     _Atomic uint32_t *second = take();
     EXPECT(second == first);
-    tt_abort_flag_give(second, false);
+    tt_abort_flag_give(second);
 }
 
-// Raised, or kernels may run for another reason: nobody lowers it any more.
+// Nobody lowers what is raised any more.
 static void never_used_again(void)
 {
-    _Atomic uint32_t *kept[2] = {take(), take()};
-    atomic_store(kept[0], NCCL_ABORT_FLAG_DEATH + 3);
-    tt_abort_flag_give(kept[0], false);
-    tt_abort_flag_give(kept[1], true);
+    _Atomic uint32_t *kept = take();
+    atomic_store(kept, NCCL_ABORT_FLAG_DEATH + 3);
+    tt_abort_flag_give(kept);
     for (int i = 0; i < MANY; i++) {
         _Atomic uint32_t *other = take();
-        EXPECT(other != kept[0] && other != kept[1]);
+        EXPECT(other != kept);
     }
-    EXPECT_EQ(atomic_load(kept[0]), NCCL_ABORT_FLAG_DEATH + 3);
-    tt_abort_flag_give(NULL, false);
+    EXPECT_EQ(atomic_load(kept), NCCL_ABORT_FLAG_DEATH + 3);
+    tt_abort_flag_give(NULL);
 }
 
 int main(void)

@@ -136,8 +136,8 @@ void tt_comm_give_up(struct ncclComm *comm, const void *argument);
 void tt_comm_cannot_join(struct ncclComm *comm, const void *argument, ncclResult_t result);
 // What follows a failed blocking init: nothing is left, unless an abort has taken the communicator.
 void tt_comm_discard(struct ncclComm *comm, const void *argument);
-// Frees all parts but windows. `kernels_may_run`: kernels may still read the abort flag.
-void tt_comm_free(struct ncclComm *comm, bool kernels_may_run);
+// Frees all parts but windows.
+void tt_comm_free(struct ncclComm *comm);
 ncclResult_t tt_comm_finalize(struct ncclComm *comm);
 ncclResult_t tt_comm_destroy(struct ncclComm *comm);
 ncclResult_t tt_comm_abort(struct ncclComm *comm);
@@ -266,8 +266,7 @@ ncclResult_t tt_check_runtime(const char *call);
 
 // ---- abort_flag.c: a word that host and kernels see ---------------------------------------------
 ncclResult_t tt_abort_flag_take(_Atomic uint32_t **host_out, uint32_t **device_out);
-// Gives the word back. One that is raised is never used again, nor one that kernels may still look
-// at for another reason (`may_be_read`).
-void tt_abort_flag_give(_Atomic uint32_t *host, bool may_be_read);
+// Gives the word back. One that is raised is never used again: kernels may still have to see it.
+void tt_abort_flag_give(_Atomic uint32_t *host);
 
 #endif

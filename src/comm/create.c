@@ -48,7 +48,7 @@ static ncclResult_t check_device(const char *call, int rank, int *device_out)
     return tt_cuda((int)cudaGetDevice(device_out), "cudaGetDevice");
 }
 
-static void free_parts(struct ncclComm *comm, bool kernels_may_run)
+static void free_parts(struct ncclComm *comm)
 {
     tt_team_leave(comm);
     tt_operators_free(comm->operators);
@@ -61,7 +61,7 @@ static void free_parts(struct ncclComm *comm, bool kernels_may_run)
     } // else all ranks are told of the failure
     tt_meet_leave(comm);
     tt_local_leave(comm);
-    tt_abort_flag_give(comm->abort_flag, kernels_may_run);
+    tt_abort_flag_give(comm->abort_flag);
     tt_shrinks_free(comm->shrinks);
     comm->shrinks = NULL;
     free(comm->peers);
@@ -82,9 +82,9 @@ void tt_comm_name(struct ncclComm *comm)
     }
 }
 
-void tt_comm_free(struct ncclComm *comm, bool kernels_may_run)
+void tt_comm_free(struct ncclComm *comm)
 {
-    free_parts(comm, kernels_may_run);
+    free_parts(comm);
     tt_handle_bury(comm);
 }
 
@@ -215,7 +215,7 @@ void tt_comm_discard(struct ncclComm *comm, const void *argument)
         tt_handle_await_calls(comm);
         tt_team_leave(comm);
         tt_windows_destroy(comm);
-        tt_comm_free(comm, false);
+        tt_comm_free(comm);
     }
 }
 
@@ -280,7 +280,7 @@ ncclResult_t tt_comm_allocate(int nranks, int rank, const ncclConfig_t *config, 
         result = tt_handle_add(comm);
     }
     if (result != ncclSuccess) {
-        tt_comm_free(comm, false);
+        tt_comm_free(comm);
         return result;
     }
     *comm_out = comm;

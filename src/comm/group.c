@@ -91,6 +91,9 @@ static ncclResult_t run_jobs(struct tt_jobs *jobs, enum tt_group_stage first)
     if (result == ncclSuccess) {
         result = tt_stage_run(jobs, TT_GROUP_JOIN);
     }
+    if (result == ncclSuccess && first == TT_GROUP_INIT) { // an estimate leaves what there is
+        result = tt_stage_run(jobs, TT_GROUP_DEREGISTER);
+    }
     drop_jobs(jobs);
     return result;
 }
@@ -233,6 +236,21 @@ ncclResult_t tt_group_launch(struct ncclComm *comm, enum tt_group_stage stage, c
     }
     TRY(add_job(comm, stage, run, argument, bytes, &job));
     job->stream = stream;
+    return ncclSuccess;
+}
+
+ncclResult_t tt_group_check_ending(const struct ncclComm *comm, int rank, const char *call)
+{
+    for (const struct tt_job *job = open_group.first; job != NULL; job = job->next) {
+        // A communicator that the group makes is refused for not being made yet.
+        if (job->comm == comm && job->stage != TT_GROUP_INIT && job->stage != TT_GROUP_DEREGISTER) {
+            return tt_group_latch(
+                tt_fail(ncclInvalidUsage,
+                        "%s: rank %d: the open group has %s on this communicator, which its end "
+                        "would carry out; call ncclGroupEnd first, or ncclCommAbort",
+                        call, rank, job->call));
+        }
+    }
     return ncclSuccess;
 }
 

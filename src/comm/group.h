@@ -24,6 +24,7 @@ enum tt_group_stage {
     TT_GROUP_ONE_SIDED, // launches before all others of the group, as NCCL's
     TT_GROUP_LAUNCH,
     TT_GROUP_JOIN, // behind what launches leave for the end (tt_executor->settle): see streams.h
+    TT_GROUP_DEREGISTER, // takes back what launches of the group may use
     TT_GROUP_MESSAGE,
 };
 
@@ -35,12 +36,15 @@ ncclResult_t tt_group_submit(struct ncclComm *comm, enum tt_group_stage stage,
                              ncclResult_t (*run)(struct ncclComm *comm, void *argument),
                              const void *argument, size_t bytes);
 // A job that puts work on `stream`, of a stage from TT_GROUP_ONE_SIDED on, for calls that are
-// inside `comm` already. Outside a group it runs at once, in place.
+// inside `comm` already. Outside a group it runs at once, in place. TT_GROUP_DEREGISTER: no stream.
 ncclResult_t tt_group_launch(struct ncclComm *comm, enum tt_group_stage stage, cudaStream_t stream,
                              ncclResult_t (*run)(struct ncclComm *comm, void *argument),
                              void *argument, size_t bytes);
 // Whether the calling thread is in a group.
 bool tt_group_is_open(void);
+// Refuses `call`, which ends `comm`, where the calling thread's group has calls on it that are yet
+// to be carried out: ncclInvalidUsage, latched. Taking back windows does not count.
+ncclResult_t tt_group_check_ending(const struct ncclComm *comm, int rank, const char *call);
 // Whether nothing else that the calling thread launches now may be what its peers wait for: false
 // in the end of a group that launches on several communicators.
 bool tt_group_may_wait(void);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/wait.h"
 #include "comm/comm.h"
+#include "comm/group.h"
 #include "comm/local.h"
 #include "comm/meet.h"
 #include "window/window.h"
@@ -20,7 +21,11 @@ ncclResult_t tt_comm_finalize(struct ncclComm *comm)
 {
     TRY(tt_comm_enter(comm, "ncclCommFinalize"));
     int ready = TT_COMM_READY;
-    ncclResult_t result = ncclSuccess;
+    ncclResult_t result = tt_group_check_ending(comm, comm->rank, "ncclCommFinalize");
+    if (result != ncclSuccess) {
+        tt_comm_leave(comm);
+        return result;
+    }
     if (!atomic_compare_exchange_strong(&comm->state, &ready, TT_COMM_FINALIZED)) {
         result = tt_fail(ncclInvalidArgument, "rank %d: the communicator is finalized already",
                          comm->rank);
@@ -119,7 +124,7 @@ static void end_aborted(struct ncclComm *comm)
                "rank %d: a kernel does not end after ncclCommAbort; its windows stay mapped",
                comm->rank);
     }
-    tt_comm_free(comm, true);
+    tt_comm_free(comm);
     tt_comm_log_rest();
 }
 
@@ -145,6 +150,7 @@ ncclResult_t tt_comm_destroy(struct ncclComm *comm)
     TRY(tt_comm_enter_any(comm, "ncclCommDestroy"));
     int rank = tt_comm_rank(comm);
     tt_comm_leave(comm);
+    TRY(tt_group_check_ending(comm, rank, "ncclCommDestroy"));
     TRY(take_idle(comm, rank));
     tt_comm_log_memory(comm);
     bool had_failed = atomic_load(&comm->async_error) != ncclSuccess;
@@ -165,7 +171,7 @@ ncclResult_t tt_comm_destroy(struct ncclComm *comm)
                (void *)comm, comm->rank, comm->nranks);
         tt_team_leave(comm);
         tt_windows_destroy(comm);
-        tt_comm_free(comm, false);
+        tt_comm_free(comm);
         tt_comm_log_rest();
     }
     return result;

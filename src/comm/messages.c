@@ -37,9 +37,6 @@ static ncclResult_t run_batch(struct ncclComm *comm, void *argument)
     if (tt_estimate_instead(comm, bytes_of(batch))) {
         return ncclSuccess;
     }
-    if (comm->host == NULL || tt_executor->messages == NULL) {
-        return tt_team_refuse(comm, "messages");
-    }
     return tt_executor->messages(comm->host, batch->message, batch->count, tt_group_may_wait());
 }
 

@@ -87,6 +87,9 @@ static ncclResult_t run_job(struct tt_job *job, struct place *place)
 {
     job->begun = true;
     if (!tt_handle_enter(job->comm, job->call)) {
+        if (job->stage == TT_GROUP_DEREGISTER) {
+            return ncclSuccess; // it went with the communicator
+        }
         ncclResult_t result = tt_fail(
             ncclInvalidArgument,
             "%s in a group: its communicator was destroyed or aborted before the group's end",
@@ -286,7 +289,8 @@ static bool are_on_several(const struct tt_job *first)
     return false;
 }
 
-// Launches in the order of the calls, whichever communicators they are on.
+// Launches, and what comes behind them, in the order of the calls, whichever communicators they are
+// on.
 static ncclResult_t run_in_order(const struct tt_jobs *jobs, enum tt_group_stage stage)
 {
     struct place place = nowhere;
@@ -297,8 +301,12 @@ static ncclResult_t run_in_order(const struct tt_jobs *jobs, enum tt_group_stage
     }
     tt_relax_begin(); // once for all of them
     on_several = are_on_several(job);
-    for (; job != NULL && result == ncclSuccess; job = next_of_stage(job->next, stage)) {
-        result = run_job(job, &place);
+    // What is to be given back is given back, whatever became of the rest.
+    bool goes_on = stage == TT_GROUP_DEREGISTER;
+    for (; job != NULL && (result == ncclSuccess || goes_on);
+         job = next_of_stage(job->next, stage)) {
+        ncclResult_t own = run_job(job, &place);
+        result = result == ncclSuccess ? own : result;
     }
     on_several = false;
     go_back(&place);

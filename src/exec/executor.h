@@ -141,10 +141,12 @@ struct tt_executor {
     // Nothing is enqueued any more. Once what was enqueued before has ended, launches of graphs
     // too, operations of ranks that wait for this one fail. Graphs leave it out from now on.
     void (*finalize)(struct tt_host *host);
-    // The same, and waits for that end; operations whose peers have not come after 10 s are given
-    // up, and the team fails. A failed or aborted communicator's are given up at once. False:
-    // something does not end, and uses for ever what the team's pointers point to; no `part`.
-    // *gave_up_out: whether something was given up meanwhile.
+    // The same, and waits for that end. Where other ranks have called nothing for 10 s that could
+    // end the operations, these are given up, and the team fails; what only stands behind other
+    // work in a stream is waited for, with a line on stderr now and then. A failed or aborted
+    // communicator's are given up at once. False: something does not end, and uses for ever what
+    // the team's pointers point to; no `part`. *gave_up_out: whether something was given up
+    // meanwhile.
     bool (*drain)(struct tt_host *host, bool *gave_up_out);
     // Ends it, after `drain`. NULL: nothing.
     void (*part)(struct tt_host *host);

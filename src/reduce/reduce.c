@@ -81,9 +81,9 @@ static void stream_block(const struct tt_reduce_variant *variant, char *to, cons
     size_t head = (size_t)(-(uintptr_t)to % LINE);
     head = head < bytes ? head : bytes;
     size_t lines = (bytes - head) / LINE, done = head + lines * LINE;
-    memcpy(to, from, head);
+    memmove(to, from, head);
     variant->stream(to + head, from + head, lines);
-    memcpy(to + done, from + done, bytes - done);
+    memmove(to + done, from + done, bytes - done);
 }
 
 void tt_reduce_with(const struct tt_reduce_variant *variant, const struct tt_reduction *reduction,
@@ -123,7 +123,8 @@ void tt_reduce(const struct tt_reduction *reduction, const struct tt_reduce_plac
 void tt_copy_with(const struct tt_reduce_variant *variant, void *const *out, int outs,
                   const void *in, size_t bytes, bool stream)
 {
-    // Several outputs take their turns, so that the input is read from the first cache.
+    // Several outputs take their turns, so that the input is read from the first cache. A program's
+    // buffers may overlap, with results of no use: so memmove, here and in stream_block.
     size_t most = outs == 1 ? bytes : BLOCK * sizeof(double);
     for (size_t done = 0; done < bytes; done += most) {
         size_t take = bytes - done < most ? bytes - done : most;
@@ -136,7 +137,7 @@ void tt_copy_with(const struct tt_reduce_variant *variant, void *const *out, int
             if (stream) {
                 stream_block(variant, to, from, take);
             } else {
-                memcpy(to, from, take);
+                memmove(to, from, take);
             }
         }
     }

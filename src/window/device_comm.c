@@ -173,30 +173,42 @@ ncclResult_t tt_dev_comm_create(struct ncclComm *comm,
     return result;
 }
 
-ncclResult_t tt_dev_comm_destroy(struct ncclComm *comm, const ncclDevComm_t *device_comm)
+// The link to a device communicator of the user's; NULL: there is none with this resource window.
+static struct tt_device_comm **find(struct tt_windows *windows, ncclWindow_t resources)
 {
-    struct tt_windows *windows = comm->windows;
     struct tt_device_comm **link = windows != NULL ? &windows->device_comms : NULL;
     while (link != NULL && *link != NULL &&
-           (*link == windows->internal ||
-            (*link)->image.resourceWindow != device_comm->resourceWindow)) {
+           (*link == windows->internal || (*link)->image.resourceWindow != resources)) {
         link = &(*link)->next;
     }
-    if (link == NULL || *link == NULL) {
+    return link != NULL && *link != NULL ? link : NULL;
+}
+
+static ncclResult_t run_destruction(struct ncclComm *comm, void *argument)
+{
+    ncclWindow_t resources;
+    memcpy(&resources, argument, sizeof resources);
+    struct tt_device_comm **link = find(comm->windows, resources);
+    if (link == NULL) {
         return tt_fail(ncclInvalidArgument,
                        "ncclDevCommDestroy: devComm was not made by this communicator (rank %d, "
-                       "\"%s\"), or is destroyed "
-                       "already",
+                       "\"%s\"), or is destroyed already",
                        comm->rank, comm->name);
     }
     struct tt_device_comm *found = *link;
-    int previous = -1;
-    TRY_CUDA(cudaGetDevice(&previous));
-    TRY_CUDA(cudaSetDevice(comm->cuda_device));
     *link = found->next;
     tt_device_comm_free(found);
-    TRY_CUDA(cudaSetDevice(previous));
     return ncclSuccess;
+}
+
+ncclResult_t tt_dev_comm_destroy(struct ncclComm *comm, const ncclDevComm_t *device_comm)
+{
+    ncclWindow_t resources = device_comm->resourceWindow;
+    if (find(comm->windows, resources) == NULL) { // says so
+        return run_destruction(comm, &resources);
+    }
+    return tt_group_launch(comm, TT_GROUP_DEREGISTER, NULL, run_destruction, &resources,
+                           sizeof resources);
 }
 
 ncclResult_t tt_device_comm_internal(struct ncclComm *comm, bool multimem)

@@ -9,6 +9,7 @@
 #include "window/window_internal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 struct registration {
     void *pointer;
@@ -65,25 +66,34 @@ ncclResult_t tt_window_register(struct ncclComm *comm, void *pointer, size_t byt
                            sizeof registration);
 }
 
-ncclResult_t tt_window_deregister(struct ncclComm *comm, ncclWindow_t window)
+static ncclResult_t refuse_window(const struct ncclComm *comm, ncclWindow_t window)
 {
-    if (window == NULL) {
-        return ncclSuccess;
-    }
+    return tt_fail(ncclInvalidArgument,
+                   "ncclCommWindowDeregister: win %p is not a window of this communicator (rank "
+                   "%d, \"%s\"); it may have been deregistered already",
+                   (void *)window, comm->rank, comm->name);
+}
+
+static ncclResult_t run_deregistration(struct ncclComm *comm, void *argument)
+{
+    ncclWindow_t window;
+    memcpy(&window, argument, sizeof window);
     struct tt_registered *registered = tt_handles_take(window, comm);
     if (registered == NULL) {
-        return tt_fail(ncclInvalidArgument,
-                       "ncclCommWindowDeregister: win %p is not a window of this communicator "
-                       "(rank %d, \"%s\"); it may "
-                       "have been deregistered already",
-                       (void *)window, comm->rank, comm->name);
+        return refuse_window(comm, window);
     }
-    int previous = -1;
-    TRY_CUDA(cudaGetDevice(&previous));
-    TRY_CUDA(cudaSetDevice(comm->cuda_device));
     tt_registered_destroy(registered);
-    TRY_CUDA(cudaSetDevice(previous));
     return ncclSuccess;
+}
+
+ncclResult_t tt_window_deregister(struct ncclComm *comm, ncclWindow_t window)
+{
+    struct tt_registered found = {0};
+    if (!tt_handles_read(window, &found) || found.comm != comm || found.window.number == 0) {
+        return refuse_window(comm, window);
+    }
+    return tt_group_launch(comm, TT_GROUP_DEREGISTER, NULL, run_deregistration, &window,
+                           sizeof window);
 }
 
 // What is known of the window, the offset checked. A null handle is a window that was not

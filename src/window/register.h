@@ -15,7 +15,7 @@ struct ncclComm;
 // where some rank cannot share memory. A rank's bad buffer or size is an error on all ranks.
 ncclResult_t tt_window_register(struct ncclComm *comm, void *pointer, size_t bytes,
                                 ncclWindow_t *window_out, int flags);
-// Local.
+// Local; in a group at its end, behind its launches, which may use the window.
 ncclResult_t tt_window_deregister(struct ncclComm *comm, ncclWindow_t window);
 
 // Device addresses of byte `offset`; *pointer_out NULL where it cannot be reached. `call` names the
@@ -54,7 +54,8 @@ ncclResult_t tt_query_properties(struct ncclComm *comm, ncclCommProperties_t *pr
 ncclResult_t tt_dev_comm_create(struct ncclComm *comm,
                                 const ncclDevCommRequirements_t *requirements,
                                 ncclDevComm_t *device_comm_out);
-// Local.
+// Local; in a group at its end, as freeing waits for kernels, of other ranks too, that may wait for
+// the group's.
 ncclResult_t tt_dev_comm_destroy(struct ncclComm *comm, const ncclDevComm_t *device_comm);
 
 #endif

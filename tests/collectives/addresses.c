@@ -38,9 +38,9 @@ static ncclResult_t call_way(enum way way, struct member *m, char *good, char *b
 // Also a rank whose part was over before the other's failed is told.
 static ncclResult_t await_failure(struct member *m)
 {
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     ncclResult_t state = wait_within(m, MOST_S);
-    while (state == ncclSuccess && now_s() - start < MOST_S) {
+    while (state == ncclSuccess && stopwatch_is_within(&watch, MOST_S)) {
         usleep(1000);
         state = member_state(m);
     }

@@ -7,6 +7,7 @@
 #include "forms.h"
 #include "member.h"
 #include "ranks.h"
+#include "stopwatch.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -82,13 +83,13 @@ static inline void leave_with_area(struct member *m, struct area *area)
     member_leave(m);
 }
 
-// Waits for what was enqueued; at most `most_s` seconds, times three under sanitizers. Failures of
-// operations are in the communicator's state.
+// Waits for what was enqueued; at most `most_s` seconds. Failures of operations are in
+// the communicator's state.
 static inline ncclResult_t wait_within(struct member *m, double most_s)
 {
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     (void)cudaStreamSynchronize(m->stream);
-    EXPECT(now_s() - start < most_s * (IS_SANITIZED ? 3 : 1));
+    EXPECT_WITHIN(watch, most_s);
     return member_state(m);
 }
 

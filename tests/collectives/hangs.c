@@ -20,9 +20,9 @@ static ncclResult_t add_up(struct member *m, const struct area *area, size_t cou
 
 static void abort_and_leave(struct member *m, struct area *area)
 {
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(ncclCommAbort(m->comm));
-    EXPECT(now_s() - start < 1);
+    EXPECT_WITHIN(watch, 1);
     m->comm = NULL;
     leave_with_area(m, area);
 }
@@ -37,7 +37,7 @@ static void stop_after_ten(int rank, int size)
     if (!join_with_area(&m, &area, rank, size, BYTES)) {
         return;
     }
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     for (int i = 0; i < (rank == 0 ? 10 : 20); i++) {
         // Those behind the failure may be refused.
         ncclResult_t result =
@@ -46,7 +46,7 @@ static void stop_after_ten(int rank, int size)
     }
     if (rank != 0) {
         EXPECT_EQ(wait_within(&m, LIMIT_S + 3), ncclTimeout);
-        EXPECT(now_s() - start > LIMIT_S - 0.5);
+        EXPECT(stopwatch_s(&watch) > LIMIT_S - 0.5);
         EXPECT_CONTAINS(ncclGetLastError(m.comm), "AllGather");
         EXPECT_CONTAINS(ncclGetLastError(m.comm), "#11");
         EXPECT_CONTAINS(ncclGetLastError(m.comm), "1 of 4");
@@ -120,13 +120,13 @@ static void cross(int rank, int size)
     ncclComm_t order[2] = {rank == 0 ? first.comm : second.comm,
                            rank == 0 ? second.comm : first.comm};
     ranks_barrier();
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     for (int i = 0; i < 2; i++) {
         EXPECT_OK(ncclAllReduce(area.memory, area.memory, 1000, ncclFloat, ncclSum, order[i],
                                 first.stream));
     }
     (void)cudaStreamSynchronize(first.stream);
-    EXPECT(now_s() - start < 10);
+    EXPECT_WITHIN(watch, 10);
     EXPECT(member_state(&first) != ncclSuccess);
     EXPECT(member_state(&second) != ncclSuccess);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "circle");
@@ -152,9 +152,9 @@ static void crossed_communicators(void)
 static void *abort_it(void *comm)
 {
     poll(NULL, 0, 200);
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(ncclCommAbort(comm));
-    EXPECT(now_s() - start < 1);
+    EXPECT_WITHIN(watch, 1);
     return NULL;
 }
 
@@ -170,9 +170,9 @@ static void wait_for_abort(int rank, int size)
     if (rank != 0) {
         EXPECT_OK(add_up(&m, &area, 1000));
         EXPECT_EQ(pthread_create(&thread, NULL, abort_it, m.comm), 0);
-        double start = now_s();
+        struct stopwatch watch = stopwatch_start();
         EXPECT_CUDA(cudaStreamSynchronize(m.stream));
-        EXPECT(now_s() - start < 3);
+        EXPECT_WITHIN(watch, 3);
         pthread_join(thread, NULL);
         EXPECT_EQ(add_up(&m, &area, 1), ncclInvalidArgument); // C42: of a communicator that is gone
         EXPECT_CONTAINS(ncclGetLastError(NULL), "was destroyed or aborted");
@@ -201,8 +201,8 @@ static void die_in_between(int rank, int size)
         return;
     }
     ranks_barrier();
-    double start = now_s();
-    for (int i = 0; state == ncclSuccess && now_s() - start < 10; i++) {
+    struct stopwatch watch = stopwatch_start();
+    for (int i = 0; state == ncclSuccess && stopwatch_is_within(&watch, 10); i++) {
         if (rank == 1 && i == 300) {
             (void)kill(getpid(), SIGKILL);
         }
@@ -212,7 +212,7 @@ static void die_in_between(int rank, int size)
     }
     EXPECT_EQ(state, ncclRemoteError);
     EXPECT_CONTAINS(ncclGetLastError(m.comm), "rank 1 (process");
-    EXPECT(now_s() - start < 5);
+    EXPECT_WITHIN(watch, 5);
     poll(NULL, 0, 500); // the root's process serves the others
     abort_and_leave(&m, &area);
 }

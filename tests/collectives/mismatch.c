@@ -137,16 +137,16 @@ static const struct mismatch *this_mismatch(void)
 }
 
 // The communicator has failed within the time, with a text that contains both parts.
-static void has_failed(struct member *m, double start, const char *a, const char *b)
+static void has_failed(struct member *m, const struct stopwatch *watch, const char *a,
+                       const char *b)
 {
     ncclResult_t state = ncclSuccess;
-    double most_s = MOST_S * (IS_SANITIZED ? 5 : 1);
-    while (state == ncclSuccess && now_s() < start + most_s) {
+    while (state == ncclSuccess && stopwatch_is_within(watch, MOST_S)) {
         state = member_state(m);
     }
     EXPECT_EQ(state, ncclInvalidUsage);
     (void)cudaStreamSynchronize(m->stream);
-    EXPECT(now_s() - start < most_s);
+    EXPECT_WITHIN(*watch, MOST_S);
     EXPECT_CONTAINS(ncclGetLastError(m->comm), a);
     EXPECT_CONTAINS(ncclGetLastError(m->comm), b);
 }
@@ -177,14 +177,14 @@ static void differ(int rank, int size)
     EXPECT_CUDA(cudaMemset(area.memory, 0x11, BYTES / 2));
     EXPECT_CUDA(cudaMemset(recv, 0x22, BYTES / 2));
     ranks_barrier();
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(call_form(is_odd ? &this->odd : &this->usual, area.memory, recv, &m));
     // The same on every rank: what most called, in the words of the first of them, and the odd one.
     (void)snprintf(usual, sizeof usual, "rank %d: %s #%d on ", this->odd_rank == 0 ? 1 : 0,
                    this->usual_text, this->before + 1);
     (void)snprintf(odd, sizeof odd, ", as 3 of 4 ranks, but rank %d called %s: ", this->odd_rank,
                    this->odd_text);
-    has_failed(&m, start, usual, odd);
+    has_failed(&m, &watch, usual, odd);
     // Nothing was moved, and no further operation is taken.
     unsigned char seen[256];
     EXPECT_CUDA(cudaMemcpy(seen, recv, sizeof seen, cudaMemcpyDefault));
@@ -220,11 +220,11 @@ static void swap(int rank, int size)
     }
     struct form form[2] = {{.function = ALL_GATHER, COMMON}, {.function = BROADCAST, COMMON}};
     ranks_barrier();
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(call_form(&form[rank == ODD], area.memory, area.memory + BYTES / 2, &m));
     // The second may be refused already.
     (void)call_form(&form[rank != ODD], area.memory, area.memory + BYTES / 2, &m);
-    has_failed(&m, start, "rank 0: AllGather(count 2560, float32) #1 on ",
+    has_failed(&m, &watch, "rank 0: AllGather(count 2560, float32) #1 on ",
                ", as 3 of 4 ranks, but rank 2 called Broadcast(count 2560, float32, root 0): all "
                "ranks must make the same calls in the same order");
     give_up(&m, &area);
@@ -247,13 +247,13 @@ static void one_more(int rank, int size)
     struct form form = {COMMON};
     check_form(&m, &area, &form);
     ranks_barrier();
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     if (rank == ODD) {
         form.function = ALL_GATHER;
         EXPECT_OK(call_form(&form, area.memory, area.memory + BYTES / 2, &m));
         (void)cudaStreamSynchronize(m.stream);
         EXPECT_EQ(member_state(&m), ncclRemoteError);
-        EXPECT(now_s() - start < 3 * MOST_S);
+        EXPECT_WITHIN(watch, 3 * MOST_S);
         EXPECT_CONTAINS(ncclGetLastError(m.comm), "AllGather");
         EXPECT_CONTAINS(ncclGetLastError(m.comm), "destroyed the communicator");
     } else {

@@ -2,6 +2,7 @@
 // work is queued; graphs that are replayed; several communicators and streams at once.
 // SPDX-License-Identifier: Apache-2.0
 #include "../support/member.h"
+#include "../support/stopwatch.h"
 
 #include <atomic>
 #include <poll.h>
@@ -87,11 +88,11 @@ static void return_early(int rank, int size)
         return;
     }
     EXPECT_CUDA(cudaLaunchHostFunc(w.m.stream, wait_for_flag, &flag));
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     for (int i = 0; i < ROUNDS; i++) {
         enqueue(&w, w.m.stream);
     }
-    EXPECT(now_s() - start < 5);
+    EXPECT_WITHIN(watch, 5);
     EXPECT_EQ(cudaStreamQuery(w.m.stream), cudaErrorNotReady);
     flag.store(1);
     close_work(&w, ROUNDS);

@@ -7,6 +7,7 @@
 #include "expect.h"
 #include "member.h"
 #include "ranks.h"
+#include "stopwatch.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -306,13 +307,13 @@ static void partner_in_group(void)
 {
     ncclComm_t a = NULL, b[2] = {NULL, NULL};
     ncclUniqueId alone = make_id(), both = make_id();
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(ncclGroupStart());
     EXPECT_OK(ncclCommInitRank(&a, 2, alone, 0)); // rank 1 never comes
     EXPECT_OK(ncclCommInitRank(&b[0], 2, both, 1));
     EXPECT_OK(ncclCommInitRank(&b[1], 3, both, 0));
     FAILS(ncclGroupEnd(), ncclInvalidUsage, "different numbers of ranks");
-    EXPECT(now_s() - start < 10);
+    EXPECT_WITHIN(watch, 10);
     EXPECT(a == NULL && b[0] == NULL && b[1] == NULL);
 }
 
@@ -372,11 +373,11 @@ static void miss_last(int rank, int size)
 {
     ncclComm_t comm = NULL;
     ncclUniqueId id = share_id(rank);
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     if (rank < size - 1) {
         EXPECT_EQ(ncclCommInitRank(&comm, size, id, rank), ncclTimeout);
         EXPECT_CONTAINS(ncclGetLastError(NULL), "1 of 4: 3");
-        EXPECT(now_s() - start > 4.5 && now_s() - start < 8);
+        EXPECT(stopwatch_s(&watch) > 4.5 && stopwatch_is_within(&watch, 8));
     }
     ranks_barrier();
 }
@@ -415,9 +416,9 @@ static void abort_init(void)
     EXPECT_EQ(atomic_load(&w.done), 0);
     ncclComm_t comm = __atomic_load_n(&w.comm, __ATOMIC_ACQUIRE);
     EXPECT(comm != NULL);
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(ncclCommAbort(comm));
-    EXPECT(now_s() - start < 1);
+    EXPECT_WITHIN(watch, 1);
     pthread_join(thread, NULL);
     EXPECT(w.result != ncclSuccess);
     FAILS(ncclCommAbort(comm), ncclInvalidArgument, "was destroyed or aborted");
@@ -433,9 +434,9 @@ static void abort_nonblocking_init(void)
     ncclResult_t state = ncclSuccess;
     EXPECT_OK(ncclCommGetAsyncError(comm, &state));
     EXPECT_EQ(state, ncclInProgress);
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(ncclCommAbort(comm));
-    EXPECT(now_s() - start < 1);
+    EXPECT_WITHIN(watch, 1);
 }
 
 // A nonblocking init that fails keeps its error, and the communicator, until it is destroyed.
@@ -451,7 +452,8 @@ static void failed_nonblocking_init(void)
     }
     for (int i = 0; i < 2; i++) {
         ncclResult_t state = ncclInProgress;
-        for (double end = now_s() + 10; state == ncclInProgress && now_s() < end;) {
+        struct stopwatch watch = stopwatch_start();
+        while (state == ncclInProgress && stopwatch_is_within(&watch, 10)) {
             EXPECT_OK(ncclCommGetAsyncError(comm[i], &state));
             poll(NULL, 0, 1);
         }
@@ -484,13 +486,13 @@ static void abort_registration(void)
     pthread_create(&thread, NULL, register_window, &w);
     poll(NULL, 0, 300);
     EXPECT_EQ(atomic_load(&w.done), 0);
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(ncclCommAbort(comm[0]));
-    EXPECT(now_s() - start < 1.5);
+    EXPECT_WITHIN(watch, 1.5);
     pthread_join(thread, NULL);
     EXPECT(w.result != ncclSuccess);
     ncclResult_t state = ncclSuccess;
-    for (double end = now_s() + 5; state == ncclSuccess && now_s() < end;) {
+    while (state == ncclSuccess && stopwatch_is_within(&watch, 5)) {
         EXPECT_OK(ncclCommGetAsyncError(comm[1], &state));
     }
     EXPECT_EQ(state, ncclRemoteError); // the other rank sees it without a call
@@ -509,15 +511,16 @@ static void die(int rank, int size)
         _exit(9);
     }
     ncclResult_t state = ncclSuccess;
-    for (double end = now_s() + 5; state == ncclSuccess && now_s() < end;) {
+    struct stopwatch watch = stopwatch_start();
+    while (state == ncclSuccess && stopwatch_is_within(&watch, 5)) {
         EXPECT_OK(ncclCommGetAsyncError(comm, &state));
         poll(NULL, 0, 1);
     }
     EXPECT_EQ(state, ncclRemoteError);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 1 (process");
-    double start = now_s();
+    watch = stopwatch_start();
     EXPECT_OK(rank == 0 ? ncclCommAbort(comm) : ncclCommDestroy(comm));
-    EXPECT(now_s() - start < 1);
+    EXPECT_WITHIN(watch, 1);
     if (rank == 0) {
         poll(NULL, 0, 500);
     }

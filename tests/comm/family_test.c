@@ -6,6 +6,7 @@
 #include "expect.h"
 #include "member.h"
 #include "ranks.h"
+#include "stopwatch.h"
 
 #include <dirent.h>
 #include <malloc.h>
@@ -95,12 +96,12 @@ static void split_often(int rank, int size, bool processes)
     for (int attempt = 0; attempt < TRIES && best > 0.05; attempt++) {
         double used = processor_s(size, processes);
         ranks_barrier();
-        double start = now_s();
+        struct stopwatch watch = stopwatch_start();
         for (int i = 0; i < SPLITS; i++) {
             EXPECT_OK(ncclCommSplit(m.comm, rank % (1 + i % 3), -rank, &child[i], NULL));
         }
         ranks_barrier();
-        double took = now_s() - start;
+        double took = stopwatch_s(&watch);
         used = processor_s(size, processes) - used;
         double slowest = took, all[64];
         ranks_gather(&took, all, sizeof took); // all try again, or none

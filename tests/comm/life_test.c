@@ -311,6 +311,30 @@ static void signals(void)
     run_ranks(3, live_under_signals, 60);
 }
 
+// What a library cannot do on its GPUs it refuses at the call, so that nothing else of the group
+// runs.
+static void refused_in_a_group(void)
+{
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    float *memory = NULL;
+    EXPECT_OK(ncclGetUniqueId(&id));
+    if (!EXPECT_OK(ncclCommInitRank(&comm, 1, id, 0))) {
+        return;
+    }
+    EXPECT_CUDA(cudaMalloc((void **)&memory, 64));
+    ncclResult_t expected = ncclAllReduce(memory, memory, 4, ncclFloat, ncclSum, comm, NULL);
+    EXPECT(expected == ncclSuccess || expected == ncclInvalidUsage);
+    EXPECT_OK(ncclGroupStart());
+    EXPECT_EQ(ncclAllReduce(memory, memory, 4, ncclFloat, ncclSum, comm, NULL), expected);
+    EXPECT_EQ(ncclSend(memory, 4, ncclFloat, 0, comm, NULL), expected);
+    EXPECT_EQ(ncclRecv(memory + 8, 4, ncclFloat, 0, comm, NULL), expected);
+    EXPECT_EQ(ncclGroupEnd(), expected);
+    EXPECT_CUDA(cudaStreamSynchronize(NULL));
+    EXPECT_CUDA(cudaFree(memory));
+    EXPECT_OK(ncclCommDestroy(comm));
+}
+
 int main(void)
 {
     RUN(threads);
@@ -323,5 +347,6 @@ int main(void)
     RUN(nonblocking);
     RUN(again_and_again);
     RUN(signals);
+    RUN(refused_in_a_group);
     return expect_result();
 }

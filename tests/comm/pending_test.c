@@ -7,6 +7,7 @@
 #include "expect.h"
 #include "member.h"
 #include "ranks.h"
+#include "stopwatch.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -160,9 +161,9 @@ static void end_waiting_graph(enum operation operation)
     capture(&p, 0, operation);
     launch(&p, 0);
     usleep(20000);
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(ncclCommAbort(p.comm[0]));
-    EXPECT(now_s() - start < 1);
+    EXPECT_WITHIN(watch, 1);
     void *junk[50]; // what was freed is overwritten
     for (size_t i = 0; i < 50; i++) {
         junk[i] = malloc(100 * (i + 1));
@@ -193,10 +194,10 @@ static void give_up(bool in_graph, enum operation operation)
     } else {
         enqueue(&p, 0, operation);
     }
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_EQ(ncclCommDestroy(p.comm[0]), ncclRemoteError);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "still wait for other ranks 10 s after");
-    EXPECT(now_s() - start > 9 && now_s() - start < 12);
+    EXPECT(stopwatch_s(&watch) > 9 && stopwatch_is_within(&watch, 12));
     EXPECT_CUDA(cudaSetDevice(0));
     EXPECT_CUDA(cudaStreamSynchronize(p.stream[0]));
     ncclResult_t state = ncclSuccess;
@@ -238,16 +239,17 @@ static void abort_against_destroy(void)
         } else {
             enqueue(&p, 0, ALL_REDUCE);
         }
-        double start = now_s();
+        struct stopwatch watch = stopwatch_start();
         EXPECT_EQ(pthread_create(&thread, NULL, abort_soon, p.comm[0]), 0);
         EXPECT_EQ(ncclCommDestroy(p.comm[0]), ncclInternalError);
         EXPECT_CONTAINS(ncclGetLastError(NULL), "ncclCommAbort of another thread ended it");
-        EXPECT(now_s() - start < 1);
+        EXPECT_WITHIN(watch, 1);
         pthread_join(thread, &result);
         EXPECT_EQ((intptr_t)result, ncclSuccess);
         EXPECT_EQ(ncclCommAbort(p.comm[0]), ncclInvalidArgument); // it is gone
         ncclResult_t state = ncclSuccess;
-        for (start = now_s(); state == ncclSuccess && now_s() - start < 5;) {
+        watch = stopwatch_start();
+        while (state == ncclSuccess && stopwatch_is_within(&watch, 5)) {
             EXPECT_OK(ncclCommGetAsyncError(p.comm[1], &state));
         }
         EXPECT_EQ(state, ncclRemoteError);
@@ -268,10 +270,10 @@ static void finalized(enum operation operation)
     EXPECT_OK(ncclCommFinalize(p.comm[1]));
     enqueue(&p, 0, ALL_REDUCE);
     expect_values(&p, 0, 2); // what it called before, it does
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     enqueue(&p, 0, operation);
     EXPECT_CUDA(cudaStreamSynchronize(p.stream[0]));
-    EXPECT(now_s() - start < 2);
+    EXPECT_WITHIN(watch, 2);
     ncclResult_t state = ncclSuccess;
     EXPECT_OK(ncclCommGetAsyncError(p.comm[0], &state));
     EXPECT_EQ(state, ncclRemoteError);
@@ -302,9 +304,9 @@ static void finalize_alone(int rank, int size)
         EXPECT_OK(ncclCommFinalize(m.comm));
     } else {
         EXPECT_OK(ncclAllReduce(memory, memory, COUNT, ncclFloat, ncclSum, m.comm, m.stream));
-        double start = now_s();
+        struct stopwatch watch = stopwatch_start();
         EXPECT_CUDA(cudaStreamSynchronize(m.stream));
-        EXPECT(now_s() - start < 5);
+        EXPECT_WITHIN(watch, 5);
         EXPECT_EQ(member_state(&m), ncclRemoteError);
         EXPECT_CONTAINS(ncclGetLastError(NULL), "has finalized the communicator");
     }
@@ -336,18 +338,21 @@ static void reset_with(bool in_graph, bool has_begun)
         enqueue(&p, 0, ALL_REDUCE);
     }
     usleep(20000);
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_CUDA(cudaSetDevice(0));
     EXPECT_CUDA(cudaDeviceReset());
-    EXPECT(now_s() - start < 2);
+    EXPECT_WITHIN(watch, 2);
     // At once, unless the library's own thread is about to tell it.
     ncclResult_t state = ncclSuccess;
-    for (start = now_s(); state == ncclSuccess && now_s() - start < 2;) {
+    watch = stopwatch_start();
+    while (state == ncclSuccess && stopwatch_is_within(&watch, 2)) {
         EXPECT_OK(ncclCommGetAsyncError(p.comm[0], &state));
     }
     EXPECT_EQ(state, ncclUnhandledCudaError);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 0: its GPU 0 (physical 0) was reset");
-    for (state = ncclSuccess, start = now_s(); state == ncclSuccess && now_s() - start < 5;) {
+    state = ncclSuccess;
+    watch = stopwatch_start();
+    while (state == ncclSuccess && stopwatch_is_within(&watch, 5)) {
         EXPECT_OK(ncclCommGetAsyncError(p.comm[1], &state));
     }
     EXPECT_EQ(state, ncclRemoteError);

@@ -6,6 +6,7 @@
 #include "expect.h"
 #include "member.h"
 #include "ranks.h"
+#include "stopwatch.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -233,14 +234,14 @@ static void killed_in_work(int rank, int size)
         (void)kill(getpid(), SIGKILL);
     }
     EXPECT_OK(ncclAllReduce(buffer, buffer, 1000, ncclFloat, ncclSum, m.comm, m.stream));
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     (void)cudaStreamSynchronize(m.stream);
-    while (member_state(&m) == ncclSuccess && now_s() - start < 5) {
+    while (member_state(&m) == ncclSuccess && stopwatch_is_within(&watch, 5)) {
         poll(NULL, 0, 1);
     }
     EXPECT_EQ(member_state(&m), ncclRemoteError);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 2 (process");
-    EXPECT(now_s() - start < 2);
+    EXPECT_WITHIN(watch, 2);
     EXPECT_OK(ncclCommShrink(m.comm, excluded, 1, &child, NULL, NCCL_SHRINK_ABORT));
     check_place(child, rank, 2);
     EXPECT_OK(ncclCommAbort(m.comm));
@@ -277,15 +278,15 @@ static void killed_one_by_one(int rank, int size)
         if (mine == 0) {
             (void)kill(getpid(), SIGKILL);
         }
-        double start = now_s();
+        struct stopwatch watch = stopwatch_start();
         ncclResult_t state = ncclSuccess;
-        while (state == ncclSuccess && now_s() - start < 5) {
+        while (state == ncclSuccess && stopwatch_is_within(&watch, 5)) {
             EXPECT_OK(ncclCommGetAsyncError(comm, &state));
             poll(NULL, 0, 1);
         }
         EXPECT_EQ(state, ncclRemoteError);
         EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 0 (process");
-        EXPECT(now_s() - start < 2);
+        EXPECT_WITHIN(watch, 2);
         int excluded[] = {0};
         EXPECT_OK(ncclCommShrink(comm, excluded, 1, &smaller, NULL, NCCL_SHRINK_ABORT));
         EXPECT_OK(ncclCommAbort(comm));
@@ -323,9 +324,10 @@ static void killed_before_it_comes(int rank, int size)
         poll(NULL, 0, 50);
         (void)kill(getpid(), SIGKILL);
     }
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     FAILS(ncclCommSplit(m.comm, 0, 0, &child, NULL), ncclRemoteError, "rank 1 (process");
-    EXPECT(now_s() - start < 2 && child == NULL);
+    EXPECT_WITHIN(watch, 2);
+    EXPECT(child == NULL);
     EXPECT_OK(ncclCommShrink(m.comm, excluded, 1, &child, NULL, NCCL_SHRINK_ABORT));
     sums_are(&m, child, size - 1, 1);
     EXPECT_OK(ncclCommDestroy(child));

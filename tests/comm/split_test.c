@@ -7,6 +7,7 @@
 #include "expect.h"
 #include "member.h"
 #include "ranks.h"
+#include "stopwatch.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -346,9 +347,9 @@ static void late_rank(int rank, int size)
     }
     ranks_barrier();
     if (rank > 0) {
-        double start = now_s();
+        struct stopwatch watch = stopwatch_start();
         EXPECT_OK(ncclCommAbort(rank == 1 ? child : m.comm));
-        EXPECT(now_s() - start < 1);
+        EXPECT_WITHIN(watch, 1);
         EXPECT_OK(ncclCommAbort(rank == 1 ? m.comm : child));
         m.comm = NULL;
     }

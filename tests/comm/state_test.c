@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "json.h"
 #include "member.h"
+#include "stopwatch.h"
 
 #include <tutti.h>
 
@@ -38,7 +39,8 @@ static char *read_file(const char *path)
 static void expect_in_file(const char *path, const char *part)
 {
     char *text = read_file(path);
-    for (double start = now_s(); strstr(text, part) == NULL && now_s() - start < 10;) {
+    struct stopwatch watch = stopwatch_start();
+    while (strstr(text, part) == NULL && stopwatch_is_within(&watch, 10)) {
         usleep(10000);
         free(text);
         text = read_file(path);

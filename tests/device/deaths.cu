@@ -3,6 +3,7 @@
 // it, and the communicator has failed. And device communicators that are destroyed, or none.
 // SPDX-License-Identifier: Apache-2.0
 #define NCCL_LL_A2A_PATIENCE_NS 300000000ull // else 10 s
+#include "../support/stopwatch.h"
 #include "ranks_of_devices.h"
 
 #include <poll.h>
@@ -23,15 +24,16 @@ __global__ void meet_once(ncclDevComm comm)
     barrier.sync(cta, cuda::memory_order_acq_rel);
 }
 
-// Each rank sends its number to all and waits for theirs. strict: else the kernel fails.
+// Each rank sends its number plus one to all and waits for theirs (zero comes where the wait is
+// given up). strict: else the kernel fails.
 __global__ void exchange_once(ncclDevComm comm, ncclLLA2AHandle handle, bool strict)
 {
     ncclCoopCta cta;
     ncclLLA2ASession<ncclCoopCta> session(cta, comm, ncclTeamLsa(comm), handle, blockIdx.x, 8);
     int peer = (int)threadIdx.x;
     if (peer < comm.nRanks) {
-        session.send(peer, comm.rank, comm.rank);
-        if (session.template recv<int>(peer) != peer && strict) {
+        session.send(peer, comm.rank, comm.rank + 1);
+        if (session.template recv<int>(peer) != peer + 1 && strict) {
             printf("rank %d: the value of rank %d is wrong\n", comm.rank, peer);
             __trap();
         }
@@ -55,9 +57,9 @@ static bool join(int rank, int size, ncclComm_t *comm, ncclDevComm *device_comm,
 // What was launched ends so, within a time.
 static void ends_with(cudaError_t error, double most_s)
 {
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_EQ(cudaDeviceSynchronize(), error);
-    EXPECT(now_s() - start < most_s);
+    EXPECT_WITHIN(watch, most_s);
 }
 
 // Of processes of which one dies, all others go well.
@@ -90,9 +92,9 @@ static void wait_for_the_dead(int rank, int size)
     EXPECT_EQ(state, ncclRemoteError);
     EXPECT_CONTAINS(ncclGetLastError(nullptr), "rank 2 (process");
     EXPECT_CONTAINS(ncclGetLastError(nullptr), "died");
-    double start = now_s();
+    struct stopwatch watch = stopwatch_start();
     EXPECT_OK(ncclCommAbort(comm));
-    EXPECT(now_s() - start < 2);
+    EXPECT_WITHIN(watch, 2);
     poll(nullptr, 0, 500); // the root's process serves the others
     _exit(expect_failures() != 0);
 }

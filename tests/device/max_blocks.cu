@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks_of_devices.h"
 
+#include <climits>
+#include <cstring>
 #include <tutti.h>
 
 // On virtual GPUs, where every block is a fiber, fewer are launched.
@@ -85,6 +87,14 @@ static void refuse(device_rank &me)
     EXPECT_EQ(tuttiMaxBlocks(kernel, THREADS, 0, nullptr, &blocks), ncclInvalidArgument);
     EXPECT_EQ(tuttiMaxBlocksOf(cudaSuccess, 0, me.comm, &blocks), ncclInvalidUsage);
     EXPECT_CONTAINS(ncclGetLastError(me.comm), "holds 0 blocks");
+    for (int bad : {-1, -5, INT_MIN, INT_MAX, 1000}) {
+        EXPECT_EQ(tuttiMaxBlocksOf(cudaSuccess, bad, me.comm, &blocks), ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(me.comm), "blocksPerMultiprocessor is");
+    }
+    EXPECT_EQ(cudaSetDevice(99), cudaErrorInvalidDevice); // no reason for what fails afterwards
+    EXPECT_EQ(tuttiMaxBlocksOf((cudaError_t)12345, 0, me.comm, &blocks), ncclUnhandledCudaError);
+    EXPECT(strstr(ncclGetLastError(me.comm), "99") == nullptr);
+    EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
     EXPECT_EQ(tuttiMaxBlocksOf(cudaErrorInvalidDeviceFunction, 0, me.comm, &blocks),
               ncclUnhandledCudaError);
     EXPECT_EQ(blocks, -1);

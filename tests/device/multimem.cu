@@ -232,7 +232,7 @@ static void ptx(device_rank &me)
 
 static void run_all_types(void)
 {
-    run_all_ways<all_types>(4, 60);
+    run_ways<all_types>(4, 60);
 }
 static void run_all_types_alone(void)
 {
@@ -244,7 +244,7 @@ static void run_all_types_shared_devices(void)
 }
 static void run_ptx(void)
 {
-    run_all_ways<ptx>(4, 60);
+    run_ways<ptx>(4, 60);
 }
 
 int main(void)

@@ -56,6 +56,19 @@ static inline bool read_back(device_rank &me, void *to, const void *from, size_t
            EXPECT_CUDA(cudaStreamSynchronize(me.stream));
 }
 
+// A stream's first kernel, run alone. On real GPUs, where kernels are loaded with the program
+// (CUDA_MODULE_LOADING=EAGER), the first kernels of new streams can wait for the end of a stream
+// that has two kernels in a row, which would wait for them.
+static __global__ void first_kernel() {}
+static inline bool begin_stream(const device_rank &me)
+{
+    if (is_virtual) {
+        return true;
+    }
+    first_kernel<<<1, 1, 0, me.stream>>>();
+    return EXPECT_CUDA(cudaGetLastError()) && EXPECT_CUDA(cudaStreamSynchronize(me.stream));
+}
+
 // Joins as a rank, runs the test, leaves.
 static inline void run_as_rank(int rank, int size, const ncclUniqueId &id, device_test test,
                                pthread_barrier_t *pair = nullptr)
@@ -63,7 +76,7 @@ static inline void run_as_rank(int rank, int size, const ncclUniqueId &id, devic
     device_rank me = {};
     me.pair = pair;
     me.leads_pair = rank % 2 == 0;
-    if (!member_join_id(&me, rank, size, id)) {
+    if (!member_join_id(&me, rank, size, id) || !begin_stream(me)) {
         return;
     }
     me.properties = NCCL_COMM_PROPERTIES_INITIALIZER;

@@ -204,7 +204,7 @@ static void sparse(device_rank &me)
 
 static void run_pointers(void)
 {
-    run_all_ways<pointers>(4, 60);
+    run_ways<pointers>(4, 60);
 }
 static void run_pointers_alone(void)
 {
@@ -216,7 +216,7 @@ static void run_pointers_odd(void)
 }
 static void run_one_allocation(void)
 {
-    run_all_ways<one_allocation>(4, 60);
+    run_ways<one_allocation>(4, 60);
 }
 static void run_sparse(void)
 {

@@ -13,15 +13,6 @@
 
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
-
-// Seconds since some moment.
-static inline double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 // Rank 0 makes an id, and all get it. Collective (as ranks_broadcast).
 static inline ncclUniqueId share_id_by(int rank, ncclResult_t (*make)(ncclUniqueId *id_out))

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "expect.h"
 #include "pool.h"
+#include "stopwatch.h"
 
 #include "vgpu/check.h"
 
@@ -32,7 +33,8 @@ static bool is_stuck(void)
 // Whether that comes true: threads need a while until they sleep.
 static bool becomes_stuck(void)
 {
-    for (int i = 0; i < 200 && !is_stuck(); i++) {
+    struct stopwatch watch = stopwatch_start();
+    while (!is_stuck() && stopwatch_is_within(&watch, 2)) {
         pause_ms(10);
     }
     return is_stuck();

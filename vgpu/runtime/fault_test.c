@@ -3,6 +3,7 @@
 #include "captured_output.h"
 #include "expect.h"
 #include "kernel_by_hand.h"
+#include "stopwatch.h"
 
 #include "vgpu/native.h"
 
@@ -471,8 +472,9 @@ static int be_process(const char *what)
     return 0;
 }
 
-// Runs this program as process `what`; the wait status, or -1 where it took longer than `ms`.
-static int run_process(const char *what, int ms)
+// Runs this program as process `what`; the wait status, or -1 where it took longer than `most_s`
+// seconds.
+static int run_process(const char *what, double most_s)
 {
     pid_t pid;
     (void)setenv("FAULT_TEST_PROCESS", what, 1);
@@ -483,7 +485,8 @@ static int run_process(const char *what, int ms)
         return -1;
     }
     int status = 0;
-    for (int waited = 0; waited < ms; waited += 10) {
+    struct stopwatch watch = stopwatch_start();
+    while (stopwatch_is_within(&watch, most_s)) {
         if (waitpid(pid, &status, WNOHANG) == pid) {
             return status;
         }
@@ -496,10 +499,10 @@ static int run_process(const char *what, int ms)
 
 static void a_process_ends_while_kernels_run(void)
 {
-    int status = run_process("exits-yielding", 3000);
+    int status = run_process("exits-yielding", 3);
     EXPECT(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 3);
-    status = run_process("exits-spinning", 3000);
+    status = run_process("exits-spinning", 3);
     EXPECT(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 4);
 }
@@ -510,13 +513,13 @@ static void host_crashes_stay_what_they_are(void)
         SKIP("the sanitizer handles signals");
         return;
     }
-    int status = run_process("crashes", 3000);
+    int status = run_process("crashes", 3);
     EXPECT(WIFSIGNALED(status));
     EXPECT_EQ(WTERMSIG(status), SIGSEGV);
-    status = run_process("crashes-after-native", 3000);
+    status = run_process("crashes-after-native", 3);
     EXPECT(WIFSIGNALED(status));
     EXPECT_EQ(WTERMSIG(status), SIGSEGV);
-    status = run_process("crashes-handled", 3000);
+    status = run_process("crashes-handled", 3);
     EXPECT(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 9);
 }

@@ -3,6 +3,7 @@
 // The numbers of errors are what an H200 with CUDA 13.0 gave. SPDX-License-Identifier: Apache-2.0
 #include "expect.h"
 #include "kernel_by_hand.h"
+#include "stopwatch.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -450,7 +451,8 @@ static void user_objects(void)
     EXPECT_CUDA(cudaGraphLaunch(executable, stream));
     EXPECT_CUDA(cudaGraphExecDestroy(executable));
     EXPECT_CUDA(cudaStreamSynchronize(stream));
-    for (int i = 0; freed == 0 && i < 2000; i++) {
+    struct stopwatch watch = stopwatch_start();
+    while (freed == 0 && stopwatch_is_within(&watch, 2)) {
         (void)usleep(1000); // the last operation is released just behind its completion
     }
     EXPECT_EQ(freed, 1);

@@ -70,6 +70,8 @@ struct tt_own {
     _Alignas(64) _Atomic uint32_t workers; // threads that can run its lanes; before it is ready
     // Changes when a segment is made known or withdrawn (release).
     _Atomic uint32_t segments_version;
+    _Atomic uint64_t called;   // turns that were given to calls (release)
+    _Atomic uint64_t launches; // work of graphs that was launched and is not over
 };
 _Static_assert(sizeof(struct tt_own) == (size_t)64 * 3, "lines");
 

@@ -189,6 +189,35 @@ static bool is_behind(const struct state *state, const struct tt_host *other, in
            get(&tt_arena_own(other->arena, *rank_out)->turns) < state->behind_turn >> RANK_BITS;
 }
 
+static bool is_idle(const struct tt_own *own)
+{
+    return get(&own->turns) == get(&own->called) && get(&own->launches) == 0;
+}
+
+bool tt_circle_waits_for_idle(const struct tt_host *host)
+{
+    bool reached[TT_ARENA_MOST_RANKS] = {false};
+    uint16_t queue[TT_ARENA_MOST_RANKS];
+    int first = 0, last = 0;
+    queue[last++] = (uint16_t)host->rank;
+    reached[host->rank] = true;
+    while (first < last) {
+        int rank = queue[first++];
+        struct state state = state_of(host, rank);
+        for (int peer = 0; peer < host->nranks; peer++) {
+            if (reached[peer] || waits_for(host, rank, &state, peer) == NONE) {
+                continue;
+            }
+            if (is_idle(tt_arena_own(host->arena, peer))) {
+                return true;
+            }
+            reached[peer] = true;
+            queue[last++] = (uint16_t)peer;
+        }
+    }
+    return false;
+}
+
 // ---- Searching ----------------------------------------------------------------------------------
 
 struct node {

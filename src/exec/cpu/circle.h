@@ -26,6 +26,10 @@ void tt_circle_joined(struct tt_host *host, cudaStream_t before, cudaStream_t af
 // Work of that turn begins.
 void tt_circle_begun(struct tt_host *host, uint64_t turn);
 
+// Whether this rank waits, perhaps through others, for a rank of its communicator that has nothing
+// called or launched which is not over: nothing that could end the wait.
+bool tt_circle_waits_for_idle(const struct tt_host *host);
+
 // Looks whether this rank, which waits, is part of a circle. Where it is, every communicator in it
 // fails, with a text that names ranks, communicators and operations.
 void tt_circle_look(struct tt_host *host);

@@ -14,6 +14,7 @@
 #include "plan/cache.h"
 
 #include <pthread.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +23,9 @@
 
 // A rank that is this late is named, and again each time the wait has doubled. It is no error.
 static const uint64_t late_ns = UINT64_C(10000000000);
-// How often a rank that waits looks whether it does so in a circle.
+// How often a rank that waits looks for whom.
 static const uint64_t circle_ns = 100000000;
-// How long the end of a communicator waits for the other ranks' part in its operations.
+// How long the end of a communicator waits for ranks that have not called its operations.
 static const uint64_t drain_ns = UINT64_C(10000000000);
 // Looks between two looks at the clock. Between two looks a worker may sleep a millisecond or more.
 enum { LOOKS_PER_CLOCK = 64 };
@@ -193,7 +194,7 @@ void tt_host_release(struct tt_host *host)
 static bool is_quiet(const struct tt_host *host)
 {
     return atomic_load(&host->calls_done) == atomic_load(&host->calls) &&
-           atomic_load(&host->launches) == 0;
+           atomic_load(&tt_arena_own(host->arena, host->rank)->launches) == 0;
 }
 
 // Tells the others, where that is so of a rank that calls nothing any more.
@@ -213,28 +214,48 @@ void tt_host_finish(struct tt_host *host, enum tt_end end)
     tell_end(host);
 }
 
-bool tt_host_drain(struct tt_host *host, bool *gave_up_out)
+// What was called and launched has ended, or the communicator has failed. What has begun sees a
+// failure by itself. The program's own work, in this rank's streams or others', takes what it
+// takes.
+static void await_end(struct tt_host *host)
 {
     struct tt_wait wait = tt_wait_begin(NULL);
-    bool was_quiet = is_quiet(host);
-    tt_host_finish(host, TT_DESTROYED);
-    // What has begun sees a failure by itself. Behind a kernel that does not end, the rest would
-    // not even begin.
+    uint64_t next_look_ns = 0, next_report_ns = wait.start_ns + late_ns, alone_ns = wait.start_ns;
     while (!is_quiet(host) && !tt_host_is_over(host)) {
         (void)tt_wait_round(&wait);
-        if (tt_now_ns() - wait.start_ns > drain_ns) {
+        uint64_t now_ns = tt_now_ns();
+        if (now_ns < next_look_ns) {
+            continue;
+        }
+        next_look_ns = now_ns + circle_ns;
+        bool is_alone = tt_circle_waits_for_idle(host);
+        alone_ns = is_alone ? alone_ns : now_ns;
+        if (now_ns - alone_ns > drain_ns) {
             (void)tt_host_fail(host, ncclRemoteError,
                                "rank %d: operations on %s still wait for other ranks 10 s after "
                                "the communicator's end was asked for; they are given up",
                                host->rank, host->team.comm_name);
+        } else if (!is_alone && now_ns >= next_report_ns) {
+            uint64_t waited_ns = now_ns - wait.start_ns;
+            next_report_ns += waited_ns;
+            tt_say("rank %d: the end of %s waits for its operations, for %" PRIu64
+                   " s so far: other work is before them in a stream of this rank or of another",
+                   host->rank, host->team.comm_name, waited_ns / 1000000000);
         }
     }
+}
+
+bool tt_host_drain(struct tt_host *host, bool *gave_up_out)
+{
+    bool was_quiet = is_quiet(host);
+    tt_host_finish(host, TT_DESTROYED);
+    await_end(host);
     bool is_over = tt_host_is_over(host);
     *gave_up_out = is_over && !was_quiet;
     atomic_store(&host->closed, true);
     atomic_store_explicit(&tt_arena_own(host->arena, host->rank)->is_over,
                           is_over ? TT_GAVE_UP : TT_DESTROYED, memory_order_release);
-    wait = tt_wait_begin(NULL);
+    struct tt_wait wait = tt_wait_begin(NULL);
     while (atomic_load(&host->inside) != 0 && tt_now_ns() - wait.start_ns < drain_ns) {
         (void)tt_wait_round(&wait);
     }
@@ -259,14 +280,25 @@ void tt_host_part(struct tt_host *host)
 
 // ---- Turns --------------------------------------------------------------------------------------
 
+// For the other ranks, in steps, as threads may call at once. The count by which turns are given is
+// this process's alone.
+static void tell_called(struct tt_host *host, uint64_t step)
+{
+    atomic_fetch_add_explicit(&tt_arena_own(host->arena, host->rank)->called, step,
+                              memory_order_release);
+}
+
 uint64_t tt_host_call(struct tt_host *host)
 {
-    return atomic_fetch_add_explicit(&host->calls, 1, memory_order_relaxed) + 1;
+    uint64_t turn = atomic_fetch_add_explicit(&host->calls, 1, memory_order_relaxed) + 1;
+    tell_called(host, 1);
+    return turn;
 }
 
 void tt_host_uncall(struct tt_host *host)
 {
     atomic_fetch_sub_explicit(&host->calls, 1, memory_order_relaxed);
+    tell_called(host, UINT64_MAX); // one less
 }
 
 bool tt_host_is_idle(const struct tt_host *host)
@@ -326,7 +358,8 @@ void tt_host_end(struct tt_host *host, uint64_t turn)
 
 bool tt_host_launch(struct tt_host *host)
 {
-    atomic_fetch_add(&host->launches, 1); // before `ends` is looked at: whoever sets that sees this
+    // Before `ends` is looked at: whoever sets that sees this.
+    atomic_fetch_add(&tt_arena_own(host->arena, host->rank)->launches, 1);
     if (atomic_load(&host->ends) == TT_GOES_ON) {
         return true;
     }
@@ -336,7 +369,7 @@ bool tt_host_launch(struct tt_host *host)
 
 void tt_host_landed(struct tt_host *host)
 {
-    atomic_fetch_sub(&host->launches, 1);
+    atomic_fetch_sub(&tt_arena_own(host->arena, host->rank)->launches, 1);
     tell_end(host);
 }
 

@@ -45,7 +45,7 @@ struct tt_host {
     // The communicator has ended: nothing begins any more. Set before `inside` is looked at.
     _Atomic bool closed;
     // enum tt_end: nothing is called any more, and launches of graphs are left out. Set before
-    // `launches` is looked at.
+    // `launches` in the arena is looked at.
     _Atomic uint32_t ends;
 
     // Turns. Any thread.
@@ -53,7 +53,6 @@ struct tt_host {
     _Atomic uint64_t calls_done;         // turns that have ended, in order (acquire, release)
     _Atomic uint32_t running;            // 1: work of this rank has its turn (acquire, release)
     _Atomic uint32_t inside;             // work that looks whether it may begin, or has begun
-    _Atomic uint64_t launches;           // work of graphs that was launched and is not over
 
     // Of the thread that calls: the last work that was captured, so that the next one of the same
     // graph comes behind it (task.c).
@@ -85,9 +84,10 @@ void tt_host_release(struct tt_host *host);
 // this one fail once all that was called and launched before is over. end: TT_FINALIZED,
 // TT_DESTROYED.
 void tt_host_finish(struct tt_host *host, enum tt_end end);
-// The same, and waits for it, 10 s at most: then the communicator fails. Of a communicator that has
-// failed only what has begun is waited for. False: that has not ended in 10 s either, and uses the
-// team's pointers for ever. *gave_up_out: whether some of what was called or launched was given up.
+// The same, and waits for it. Once it has waited 10 s for ranks that have called nothing to come
+// with, the communicator fails. Of a communicator that has failed only what has begun is waited
+// for. False: that has not ended in 10 s, and uses the team's pointers for ever. *gave_up_out:
+// whether some of what was called or launched was given up.
 bool tt_host_drain(struct tt_host *host, bool *gave_up_out);
 // Ends this rank's part: drains it where nobody has done so. The reference of the join goes.
 void tt_host_part(struct tt_host *host);

@@ -7,6 +7,7 @@
 #include "base/wait.h"
 #include "exec/cpu/buffers.h"
 #include "exec/cpu/test_team.h"
+#include "stopwatch.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -243,8 +244,8 @@ static void waits_end(void)
 
     make_team(&team, 2, false, 20000000, 0); // 20 ms
     enter(team.host[0], 1);
-    uint64_t start_ns = tt_now_ns();
-    while (tt_host_meet(team.host[0]) == TT_WAITING && tt_now_ns() - start_ns < 5000000000) {
+    struct stopwatch watch = stopwatch_start();
+    while (tt_host_meet(team.host[0]) == TT_WAITING && stopwatch_is_within(&watch, 5)) {
     }
     EXPECT_EQ(atomic_load(&team.errors[0]), ncclTimeout);
     EXPECT_CONTAINS(team.told[0], "1 of 2 did not enter within");

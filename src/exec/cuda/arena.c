@@ -79,8 +79,10 @@ void tt_arena_release(struct tt_arena *arena)
         atomic_fetch_sub_explicit(&arena->references, 1, memory_order_acq_rel) > 1) {
         return;
     }
-    (void)cudaHostUnregister(arena->base + words_offset(arena->nranks));
-    if (arena->room.leave != NULL) {
+    // What the device may still write to stays mapped: its address must not become another's.
+    if (cudaHostUnregister(arena->base + words_offset(arena->nranks)) != cudaSuccess) {
+        (void)cudaGetLastError();
+    } else if (arena->room.leave != NULL) {
         arena->room.leave(arena->room.owner);
     }
     free(arena);

@@ -38,7 +38,8 @@ struct tt_line {
     _Alignas(64) struct tt_facts facts;
     _Alignas(64) _Atomic uint64_t called; // operations called outside of captures (release)
     _Atomic uint32_t end;                 // enum tt_end (release)
-    _Alignas(64) struct tt_entry entry[TT_ARENA_ENTRIES];
+    _Alignas(64) struct tt_entry entry[TT_ARENA_ENTRIES]; // of these
+    struct tt_entry captured[TT_ARENA_ENTRIES];           // of those in captures, counted apart
 };
 
 // Numbers of operations as streams write them and wait for them. Those of a group (group.h) stand
@@ -46,7 +47,7 @@ struct tt_line {
 struct tt_words {
     _Alignas(64) _Atomic uint32_t in; // its ranks' inputs stand
     _Atomic uint32_t out;             // its outputs are stored
-    _Atomic uint32_t met;             // its own streams may go on
+    _Atomic uint32_t met;             // its own streams may go on; not of every operation
 };
 
 // One process's mapping.

@@ -9,11 +9,14 @@
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 // The oldest driver interface that has all of them in the form that <cuda.h> declares.
 enum { INTERFACE_VERSION = 12010 };
+
+static pthread_mutex_t mapping = PTHREAD_MUTEX_INITIALIZER;
 
 // NULL where the driver has it not; says so once for all functions that a program misses.
 static void *find(_Atomic(void *) *known, const char *name, bool is_missed)
@@ -50,6 +53,21 @@ static void *find(_Atomic(void *) *known, const char *name, bool is_missed)
     }
 #define FORWARD(function, name, parameters, arguments)                                             \
     FORWARD_SAID(true, function, name, parameters, arguments)
+// One thread at a time: cuMemUnmap of two mappings of one allocation, by two threads at once, frees
+// the driver's record of it twice (seen with driver 580 by the address sanitizer).
+#define FORWARD_ALONE(function, name, parameters, arguments)                                       \
+    CUresult CUDAAPI function parameters                                                           \
+    {                                                                                              \
+        static _Atomic(void *) known;                                                              \
+        void *found = find(&known, name, true);                                                    \
+        if (found == NULL) {                                                                       \
+            return CUDA_ERROR_NOT_FOUND;                                                           \
+        }                                                                                          \
+        (void)pthread_mutex_lock(&mapping);                                                        \
+        CUresult result = ((CUresult(CUDAAPI *) parameters)found)arguments;                        \
+        (void)pthread_mutex_unlock(&mapping);                                                      \
+        return result;                                                                             \
+    }
 
 // Called before it is known whether there is a device at all.
 FORWARD_SAID(false, cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode",
@@ -61,56 +79,58 @@ FORWARD(cuDeviceGetAttribute, "cuDeviceGetAttribute",
 FORWARD(cuGetErrorName, "cuGetErrorName", (CUresult error, const char **text), (error, text))
 FORWARD(cuGetErrorString, "cuGetErrorString", (CUresult error, const char **text), (error, text))
 
-FORWARD(cuMemAddressReserve, "cuMemAddressReserve",
-        (CUdeviceptr * pointer, size_t bytes, size_t alignment, CUdeviceptr address,
-         unsigned long long flags),
-        (pointer, bytes, alignment, address, flags))
-FORWARD(cuMemAddressFree, "cuMemAddressFree", (CUdeviceptr pointer, size_t bytes), (pointer, bytes))
-FORWARD(cuMemCreate, "cuMemCreate",
-        (CUmemGenericAllocationHandle * handle, size_t bytes, const CUmemAllocationProp *properties,
-         unsigned long long flags),
-        (handle, bytes, properties, flags))
-FORWARD(cuMemRelease, "cuMemRelease", (CUmemGenericAllocationHandle handle), (handle))
-FORWARD(cuMemMap, "cuMemMap",
-        (CUdeviceptr pointer, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-         unsigned long long flags),
-        (pointer, bytes, offset, handle, flags))
-FORWARD(cuMemUnmap, "cuMemUnmap", (CUdeviceptr pointer, size_t bytes), (pointer, bytes))
-FORWARD(cuMemSetAccess, "cuMemSetAccess",
-        (CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access, size_t count),
-        (pointer, bytes, access, count))
-FORWARD(cuMemExportToShareableHandle, "cuMemExportToShareableHandle",
-        (void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
-         unsigned long long flags),
-        (shareable, handle, type, flags))
-FORWARD(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle",
-        (CUmemGenericAllocationHandle * handle, void *shareable, CUmemAllocationHandleType type),
-        (handle, shareable, type))
+FORWARD_ALONE(cuMemAddressReserve, "cuMemAddressReserve",
+              (CUdeviceptr * pointer, size_t bytes, size_t alignment, CUdeviceptr address,
+               unsigned long long flags),
+              (pointer, bytes, alignment, address, flags))
+FORWARD_ALONE(cuMemAddressFree, "cuMemAddressFree", (CUdeviceptr pointer, size_t bytes),
+              (pointer, bytes))
+FORWARD_ALONE(cuMemCreate, "cuMemCreate",
+              (CUmemGenericAllocationHandle * handle, size_t bytes,
+               const CUmemAllocationProp *properties, unsigned long long flags),
+              (handle, bytes, properties, flags))
+FORWARD_ALONE(cuMemRelease, "cuMemRelease", (CUmemGenericAllocationHandle handle), (handle))
+FORWARD_ALONE(cuMemMap, "cuMemMap",
+              (CUdeviceptr pointer, size_t bytes, size_t offset,
+               CUmemGenericAllocationHandle handle, unsigned long long flags),
+              (pointer, bytes, offset, handle, flags))
+FORWARD_ALONE(cuMemUnmap, "cuMemUnmap", (CUdeviceptr pointer, size_t bytes), (pointer, bytes))
+FORWARD_ALONE(cuMemSetAccess, "cuMemSetAccess",
+              (CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc *access, size_t count),
+              (pointer, bytes, access, count))
+FORWARD_ALONE(cuMemExportToShareableHandle, "cuMemExportToShareableHandle",
+              (void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+               unsigned long long flags),
+              (shareable, handle, type, flags))
+FORWARD_ALONE(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle",
+              (CUmemGenericAllocationHandle * handle, void *shareable,
+               CUmemAllocationHandleType type),
+              (handle, shareable, type))
 FORWARD(cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity",
         (size_t * bytes, const CUmemAllocationProp *properties,
          CUmemAllocationGranularity_flags flags),
         (bytes, properties, flags))
-FORWARD(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle",
-        (CUmemAllocationProp * properties, CUmemGenericAllocationHandle handle),
-        (properties, handle))
-FORWARD(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle",
-        (CUmemGenericAllocationHandle * handle, void *pointer), (handle, pointer))
-FORWARD(cuMemGetAddressRange, "cuMemGetAddressRange",
-        (CUdeviceptr * base, size_t *bytes, CUdeviceptr pointer), (base, bytes, pointer))
+FORWARD_ALONE(cuMemGetAllocationPropertiesFromHandle, "cuMemGetAllocationPropertiesFromHandle",
+              (CUmemAllocationProp * properties, CUmemGenericAllocationHandle handle),
+              (properties, handle))
+FORWARD_ALONE(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle",
+              (CUmemGenericAllocationHandle * handle, void *pointer), (handle, pointer))
+FORWARD_ALONE(cuMemGetAddressRange, "cuMemGetAddressRange",
+              (CUdeviceptr * base, size_t *bytes, CUdeviceptr pointer), (base, bytes, pointer))
 
-FORWARD(cuMulticastCreate, "cuMulticastCreate",
-        (CUmemGenericAllocationHandle * handle, const CUmulticastObjectProp *properties),
-        (handle, properties))
-FORWARD(cuMulticastAddDevice, "cuMulticastAddDevice",
-        (CUmemGenericAllocationHandle handle, CUdevice device), (handle, device))
-FORWARD(cuMulticastBindMem, "cuMulticastBindMem",
-        (CUmemGenericAllocationHandle object, size_t object_offset,
-         CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
-         unsigned long long flags),
-        (object, object_offset, memory, memory_offset, bytes, flags))
-FORWARD(cuMulticastUnbind, "cuMulticastUnbind",
-        (CUmemGenericAllocationHandle object, CUdevice device, size_t offset, size_t bytes),
-        (object, device, offset, bytes))
+FORWARD_ALONE(cuMulticastCreate, "cuMulticastCreate",
+              (CUmemGenericAllocationHandle * handle, const CUmulticastObjectProp *properties),
+              (handle, properties))
+FORWARD_ALONE(cuMulticastAddDevice, "cuMulticastAddDevice",
+              (CUmemGenericAllocationHandle handle, CUdevice device), (handle, device))
+FORWARD_ALONE(cuMulticastBindMem, "cuMulticastBindMem",
+              (CUmemGenericAllocationHandle object, size_t object_offset,
+               CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+               unsigned long long flags),
+              (object, object_offset, memory, memory_offset, bytes, flags))
+FORWARD_ALONE(cuMulticastUnbind, "cuMulticastUnbind",
+              (CUmemGenericAllocationHandle object, CUdevice device, size_t offset, size_t bytes),
+              (object, device, offset, bytes))
 FORWARD(cuMulticastGetGranularity, "cuMulticastGetGranularity",
         (size_t * bytes, const CUmulticastObjectProp *properties,
          CUmulticastGranularity_flags flags),

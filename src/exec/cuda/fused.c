@@ -12,10 +12,12 @@
 // ranks use one stream.
 //
 // In a capture no count survives a replay: each rank then launches for itself, and the kernels
-// meet.
+// meet, at barriers that all graphs of the communicator share: two that run at once would take each
+// other's arrivals. Calls are compared as they are captured, without a wait.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/gpu.h"
 #include "base/log.h"
+#include "base/stream.h"
 #include "base/wait.h"
 #include "exec/cuda/host.h"
 #include "exec/cuda/launches.h"
@@ -31,6 +33,10 @@ static const uint64_t most_patience_ns = 1000000;
 static const uint64_t least_patience_ns = 1000;
 // The same where other ranks use the same stream, in which a wait for them would be before them.
 static const uint64_t shared_patience_ns = UINT64_C(10000000000);
+
+// Of many operations that are called at once each LOOK_ATth is seen to end, whether somebody waits
+// for it or not.
+enum { LOOK_AT = 64 };
 
 // Of this thread: calls that wait at the end of its group; its address tells threads apart.
 static _Thread_local int owed_here;
@@ -68,31 +74,46 @@ static ncclResult_t come_behind_all(const struct tt_host *host, const struct tt_
     return ncclSuccess;
 }
 
-// Lent streams go on behind the launch, and those that wait for the group's word.
+// Whether somebody wants to see that this operation ends.
+static bool is_watched(struct tt_group *group)
+{
+    return atomic_load_explicit(&group->is_watched, memory_order_relaxed) &&
+           atomic_exchange(&group->is_watched, false);
+}
+
+// Lent streams go on behind the launch, and those that wait for the group's word. Who has seen that
+// `done` is reached may unmap the word, so that its write comes before.
 static ncclResult_t let_go_on(const struct tt_host *host, const struct tt_meeting *meeting)
 {
-    const struct tt_group *group = host->group;
+    struct tt_group *group = host->group;
     cudaStream_t stream = meeting->arrival[host->index].stream;
-    bool somebody_waits = false;
-    TRY_DRIVER(cuEventRecord(group->done, stream));
+    bool somebody_waits = meeting->number % LOOK_AT == 0 || is_watched(group);
     for (int i = 0; i < group->size; i++) {
-        const struct tt_arrival *arrival = &meeting->arrival[i];
-        somebody_waits = somebody_waits || arrival->waits;
-        if (arrival->is_lent && !tt_meeting_has_stream(meeting, i, host->index)) {
-            TRY_DRIVER(cuStreamWaitEvent(arrival->stream, group->done, 0));
-        }
+        somebody_waits = somebody_waits || meeting->arrival[i].waits;
     }
     if (somebody_waits) {
         TRY_DRIVER(cuStreamWriteValue32(stream, met_word(host), (uint32_t)meeting->number,
                                         CU_STREAM_WRITE_VALUE_DEFAULT));
+    }
+    TRY_DRIVER(cuEventRecord(group->done, stream));
+    for (int i = 0; i < group->size; i++) {
+        const struct tt_arrival *arrival = &meeting->arrival[i];
+        if (arrival->is_lent && !tt_meeting_has_stream(meeting, i, host->index)) {
+            TRY_DRIVER(cuStreamWaitEvent(arrival->stream, group->done, 0));
+        }
     }
     return ncclSuccess;
 }
 
 static ncclResult_t launch_for_all(struct tt_host *host, struct tt_meeting *meeting)
 {
+    cudaStream_t stream = meeting->arrival[host->index].stream;
     TRY(come_behind_all(host, meeting));
-    TRY(tt_launch_group(host, meeting, meeting->arrival[host->index].stream));
+    ncclResult_t result = tt_launch_group(host, meeting, stream);
+    if (result != ncclSuccess) { // its begin may be in the stream, and use the words
+        (void)cuEventRecord(host->group->done, stream);
+        return result;
+    }
     return let_go_on(host, meeting);
 }
 
@@ -314,23 +335,43 @@ static ncclResult_t run_alone(struct tt_host *host, const struct tt_rmsnorm *ope
     return ncclSuccess;
 }
 
+// Counted once it is in the graph: a call that is refused, and made again, counts once.
+static ncclResult_t capture(struct tt_host *host, const struct tt_rmsnorm *operation,
+                            cudaStream_t stream)
+{
+    struct tt_captured call = {.stream = stream, .number = host->captured + 1};
+    TRY(tt_stream_capture(host->team.rank, stream, &call.capture));
+    int before = tt_group_capture(host->group, host->index, &call);
+    if (before >= 0) { // that rank's part is in the graph already, and would wait for ever
+        return tt_host_fail(host, ncclInvalidUsage,
+                            "rank %d: %s: rank %d has captured the same call on the same stream "
+                            "(%p), in which this one would stand behind it, and each wait for the "
+                            "other; while a stream is captured each rank of a GPU needs a stream "
+                            "of its own",
+                            host->team.rank, name, before, (void *)stream);
+    }
+    TRY(tt_launch_rank(host, operation, stream));
+    (void)tt_host_tell(host, operation, ++host->captured, true); // a failure is the communicator's
+    return ncclSuccess;
+}
+
 ncclResult_t tt_fused_enqueue(const struct tt_rmsnorm *operation, cudaStream_t stream)
 {
     struct tt_host *host = operation->host;
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (host->way == TT_WAY_UNKNOWN) {
         host->patience_ns = most_patience_ns;
         TRY(tt_host_choose_way(host));
     }
-    TRY_DRIVER(cuStreamIsCapturing(stream, &capture));
-    if (capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-        return tt_launch_rank(host, operation, stream);
+    TRY_DRIVER(cuStreamIsCapturing(stream, &status));
+    if (status != CU_STREAM_CAPTURE_STATUS_NONE) {
+        return capture(host, operation, stream);
     }
     if (host->team.nranks == 1) {
         return run_alone(host, operation, stream);
     }
     uint64_t number = atomic_fetch_add(&host->calls, 1) + 1;
-    if (!tt_host_tell(host, operation, number)) {
+    if (!tt_host_tell(host, operation, number, false)) {
         return ncclSuccess; // the communicator has failed, and says so
     }
     ncclResult_t result = meet(host, operation, stream, number);

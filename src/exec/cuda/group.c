@@ -51,6 +51,7 @@ static void free_group(struct tt_group *group)
     }
     (void)pthread_mutex_destroy(&group->mutex);
     free((void *)group->stream_id);
+    free(group->captured);
     free(group->rank);
     free(group);
 }
@@ -60,8 +61,10 @@ static ncclResult_t make_group(const struct tt_team *team, struct tt_group **gro
     struct tt_group *group = calloc(1, sizeof *group);
     int *rank = calloc((size_t)team->nranks, sizeof *rank);
     _Atomic unsigned long long *ids = calloc((size_t)team->nranks, sizeof *ids);
-    if (group == NULL || rank == NULL || ids == NULL) {
+    struct tt_captured *captured = calloc((size_t)team->nranks, sizeof *captured);
+    if (group == NULL || rank == NULL || ids == NULL || captured == NULL) {
         free(group);
+        free(captured);
         free(rank);
         free((void *)ids);
         return tt_fail(ncclSystemError, "rank %d: no memory for the ranks of %s", team->rank,
@@ -71,6 +74,7 @@ static ncclResult_t make_group(const struct tt_team *team, struct tt_group **gro
     group->device = team->device;
     group->rank = rank;
     group->stream_id = ids;
+    group->captured = captured;
     (void)pthread_mutex_init(&group->mutex, NULL);
     for (int r = 0; r < team->nranks; r++) {
         if (is_member(team, r)) {
@@ -146,6 +150,22 @@ bool tt_group_shares_stream(const struct tt_group *group, int index, unsigned lo
         }
     }
     return false;
+}
+
+int tt_group_capture(struct tt_group *group, int index, const struct tt_captured *call)
+{
+    int before = -1;
+    (void)pthread_mutex_lock(&group->mutex);
+    for (int i = 0; i < group->size; i++) {
+        const struct tt_captured *other = &group->captured[i];
+        if (i != index && other->capture == call->capture && other->stream == call->stream &&
+            other->number >= call->number) {
+            before = group->rank[i];
+        }
+    }
+    group->captured[index] = *call;
+    (void)pthread_mutex_unlock(&group->mutex);
+    return before;
 }
 
 cudaStream_t tt_group_stream(struct tt_group *group, int number)

@@ -26,6 +26,13 @@ struct tt_arrival {
     bool is_behind;     // such a wait was in its stream already: this call can never be reached
 };
 
+// A rank's last call that is in a graph.
+struct tt_captured {
+    unsigned long long capture; // the number of the capture; 0: it made none
+    cudaStream_t stream;
+    uint64_t number; // of the captured calls
+};
+
 enum { TT_MEETING_OPEN, TT_MEETING_LAUNCHED, TT_MEETING_FAILED };
 
 struct tt_meeting {
@@ -46,11 +53,13 @@ struct tt_group {
     int *rank;                             // [size] in the team, ascending
     _Atomic unsigned long long *stream_id; // [size] of each rank's last call; 0: it made none
 
-    pthread_mutex_t mutex;           // guards the next four
+    pthread_mutex_t mutex;           // guards the next five
+    struct tt_captured *captured;    // [size]
     struct tt_meeting *open, *spare; // meetings that not all have left, and those to use again
     bool closed;                     // a rank has given up: nobody launches any more
     int launching;                   // calls that launch now
     _Atomic uint64_t launched;       // number of the last operation that was launched
+    _Atomic bool is_watched;         // somebody wants to see the end of the next one
 
     // Of the call that launches; there is one at a time.
     cudaEvent_t done, fork;                // done: behind the last launch
@@ -88,6 +97,10 @@ bool tt_meeting_has_stream(const struct tt_meeting *meeting, int arrival, int in
 
 // Whether another rank's last call was on this stream too.
 bool tt_group_shares_stream(const struct tt_group *group, int index, unsigned long long stream_id);
+
+// Rank `index` is about to capture a call. Returns a rank of the team whose same call it would
+// stand behind in the stream, so that the graph could never end; -1: none.
+int tt_group_capture(struct tt_group *group, int index, const struct tt_captured *call);
 
 // Its own stream number `number`; NULL after tt_fail.
 cudaStream_t tt_group_stream(struct tt_group *group, int number);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// How long the end of a communicator waits for the other ranks' part in its operations, and how
+// How long the end of a communicator waits for ranks that have not called its operations, and how
 // long for streams that are let go.
 static const uint64_t drain_ns = UINT64_C(10000000000), settle_ns = UINT64_C(500000000);
 
@@ -318,7 +318,8 @@ static bool await_quiet(struct tt_host *host, bool given_up, uint64_t limit_ns)
         } else if (tt_host_is_over(host)) {
             return false;
         }
-        if (tt_now_ns() - wait.start_ns > limit_ns) {
+        if (tt_now_ns() - wait.start_ns > limit_ns &&
+            (given_up || !tt_host_have_all_called(host))) {
             return false;
         }
         (void)tt_wait_round(&wait);

@@ -23,11 +23,12 @@ enum tt_way {
     TT_WAY_STREAMS,  // a launch for each group, whose streams meet before and after
 };
 
-// What of an operation is waited for, and for how long: of whoever looks.
+// What of an operation is waited for, and since when: of whoever looks.
 struct tt_lateness {
     pthread_mutex_t mutex;
     uint64_t number, since_ns, next_report_ns;
-    bool has_come; // all have called it; its end is waited for
+    bool has_come;  // all have called it; its end is waited for
+    uint32_t ended; // tt_words.met of the group, when it was looked at last
 };
 
 // How many blocks a launch takes, and for what that holds: asking takes several calls of CUDA.
@@ -61,6 +62,7 @@ struct tt_host {
     struct tt_blocks blocks;      // of the last launch
     struct tt_owed *owed;
     int owed_count, owed_room;
+    uint64_t captured;      // calls that are in graphs
     _Atomic uint64_t calls; // operations called, but for those that were captured
     // Behind the last operation whose end this rank's stream waits for by a word of the arena, or
     // that it launched alone.
@@ -95,9 +97,14 @@ ncclResult_t tt_host_fail(struct tt_host *host, ncclResult_t result, const char 
 ncclResult_t tt_host_fail_again(struct tt_host *host, ncclResult_t result);
 
 // Tells the others what this rank calls, and compares it with what they called, as far as they
-// have. False: the calls differ, and the communicator has failed. number: of tt_host.calls.
-bool tt_host_tell(struct tt_host *host, const struct tt_rmsnorm *operation, uint64_t number);
+// have. False: the calls differ, and the communicator has failed. number: of tt_host.calls, or of
+// the captured calls, which are compared with each other.
+bool tt_host_tell(struct tt_host *host, const struct tt_rmsnorm *operation, uint64_t number,
+                  bool captured);
 
+// Whether all ranks have called what this one has: then operations wait for no rank any more, only
+// for what is before them in streams.
+bool tt_host_have_all_called(const struct tt_host *host);
 // Lets this process's streams go on that wait for words of the arena. Only after a failure.
 void tt_host_let_go(struct tt_host *host);
 // Looks who or what is late: names it on stderr from 10 s on, and fails where TUTTI_TIMEOUT has

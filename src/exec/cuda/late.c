@@ -18,9 +18,11 @@ static const uint64_t late_ns = UINT64_C(10000000000);
 
 // ---- Comparing ----------------------------------------------------------------------------------
 
-static struct tt_entry *entry_of(const struct tt_host *host, int rank, uint64_t number)
+static struct tt_entry *entry_of(const struct tt_host *host, int rank, uint64_t number,
+                                 bool captured)
 {
-    return &tt_arena_line(host->arena, rank)->entry[number % TT_ARENA_ENTRIES];
+    struct tt_line *line = tt_arena_line(host->arena, rank);
+    return (captured ? line->captured : line->entry) + number % TT_ARENA_ENTRIES;
 }
 
 static void describe(const struct tt_entry *entry, char *text, size_t bytes)
@@ -33,7 +35,7 @@ static void describe(const struct tt_entry *entry, char *text, size_t bytes)
 }
 
 static void disagree(struct tt_host *host, const struct tt_entry *mine,
-                     const struct tt_entry *theirs, int rank, uint64_t number)
+                     const struct tt_entry *theirs, int rank, const char *number)
 {
     char call[120], what[200];
     // As the lower of both ranks sees it.
@@ -46,15 +48,16 @@ static void disagree(struct tt_host *host, const struct tt_entry *mine,
         (void)snprintf(what, sizeof what, "by an unknown field");
     }
     (void)tt_host_fail(host, ncclInvalidUsage,
-                       "rank %d: %s #%" PRIu64 " on %s: the call of rank %d differs: %s", first,
-                       call, number, host->team.comm_name, second, what);
+                       "rank %d: %s %s on %s: the call of rank %d differs: %s", first, call, number,
+                       host->team.comm_name, second, what);
 }
 
 // Whether a rank's call is that of `mine`, as far as it can be known.
 static bool agrees(struct tt_host *host, const struct tt_entry *mine, uint64_t word, int rank,
-                   uint64_t number)
+                   uint64_t number, bool captured)
 {
-    struct tt_entry *entry = entry_of(host, rank, number), copy;
+    struct tt_entry *entry = entry_of(host, rank, number, captured), copy;
+    char text[48];
     uint64_t theirs = atomic_load(&entry->word);
     if (theirs == word || theirs >> SIGNATURE_BITS != word >> SIGNATURE_BITS) {
         return true; // the same, not there yet, or long ago
@@ -64,14 +67,17 @@ static bool agrees(struct tt_host *host, const struct tt_entry *mine, uint64_t w
     if (atomic_load(&entry->word) != theirs) {
         return true; // it has gone on meanwhile, and was compared by who came later
     }
-    disagree(host, mine, &copy, rank, number);
+    (void)snprintf(text, sizeof text, "#%" PRIu64 "%s", number,
+                   captured ? " of those captured" : "");
+    disagree(host, mine, &copy, rank, text);
     return false;
 }
 
-bool tt_host_tell(struct tt_host *host, const struct tt_rmsnorm *operation, uint64_t number)
+bool tt_host_tell(struct tt_host *host, const struct tt_rmsnorm *operation, uint64_t number,
+                  bool captured)
 {
     struct tt_line *line = tt_arena_line(host->arena, host->team.rank);
-    struct tt_entry *entry = entry_of(host, host->team.rank, number), mine;
+    struct tt_entry *entry = entry_of(host, host->team.rank, number, captured), mine;
     tt_rmsnorm_claim(operation, &mine);
     uint64_t word = number << SIGNATURE_BITS | (tt_rmsnorm_signature(&mine) & signature_mask);
     atomic_store(&entry->word, 0);
@@ -79,9 +85,11 @@ bool tt_host_tell(struct tt_host *host, const struct tt_rmsnorm *operation, uint
     memcpy(entry->payload, mine.payload, sizeof entry->payload);
     // In one order with the looks at others' words: of two ranks at least one sees both.
     atomic_store(&entry->word, word);
-    atomic_store_explicit(&line->called, number, memory_order_release);
+    if (!captured) {
+        atomic_store_explicit(&line->called, number, memory_order_release);
+    }
     for (int r = 0; host->compares && r < host->team.nranks; r++) {
-        if (r != host->team.rank && !agrees(host, &mine, word, r, number)) {
+        if (r != host->team.rank && !agrees(host, &mine, word, r, number, captured)) {
             return false;
         }
     }
@@ -131,15 +139,27 @@ static int list_late(const struct tt_host *host, uint64_t number, char *text, si
     return count;
 }
 
-// The operation that this rank has called and that has not ended; 0: there is none. *all_out: all
-// ranks have called it.
-static uint64_t waited_for(const struct tt_host *host, bool *all_out)
+// The least number of calls that a rank has made, up to those of this one.
+static uint64_t least_called(const struct tt_host *host)
 {
-    uint64_t number = atomic_load(&host->calls), least = number;
+    uint64_t least = atomic_load(&host->calls);
     for (int r = 0; r < host->team.nranks; r++) {
         uint64_t called = called_by(host, r);
         least = called < least ? called : least;
     }
+    return least;
+}
+
+bool tt_host_have_all_called(const struct tt_host *host)
+{
+    return least_called(host) == atomic_load(&host->calls);
+}
+
+// The operation that this rank has called and that has not ended; 0: there is none. *all_out: all
+// ranks have called it.
+static uint64_t waited_for(const struct tt_host *host, bool *all_out)
+{
+    uint64_t number = atomic_load(&host->calls), least = least_called(host);
     *all_out = least == number;
     if (!*all_out) {
         return least + 1;
@@ -168,7 +188,7 @@ static void report(struct tt_host *host, uint64_t now_ns)
 {
     struct tt_lateness *late = &host->late;
     char operation[120], call[240], missing[400];
-    const struct tt_entry *entry = entry_of(host, host->team.rank, late->number);
+    const struct tt_entry *entry = entry_of(host, host->team.rank, late->number, false);
     if (atomic_load(&entry->word) >> SIGNATURE_BITS ==
         late->number << SIGNATURE_BITS >> SIGNATURE_BITS) {
         describe(entry, operation, sizeof operation);
@@ -199,13 +219,21 @@ static void report(struct tt_host *host, uint64_t now_ns)
         }
     } else if (now_ns >= late->next_report_ns) {
         tt_say("rank %d: %s: all ranks have called it, but it has not ended on %s, for %" PRIu64
-               " s so far: other work is before it in a stream, or streams share a hardware queue "
-               "(CUDA_DEVICE_MAX_CONNECTIONS)",
+               " s so far: other work is before it in a stream; or ranks call operations of two "
+               "communicators in different orders, on streams that they share; or streams share a "
+               "hardware queue (CUDA_DEVICE_MAX_CONNECTIONS)",
                host->team.rank, call, tt_gpu(host->team.device)->name, waited_ns / 1000000000);
     }
     if (now_ns >= late->next_report_ns) {
         late->next_report_ns += waited_ns;
     }
+}
+
+// What has ended of the group's operations, as far as it is known.
+static uint32_t ended(const struct tt_host *host)
+{
+    return atomic_load_explicit(&tt_arena_words(host->arena, host->group->rank[0])->met,
+                                memory_order_relaxed);
 }
 
 void tt_host_look_for_late(struct tt_host *host)
@@ -216,13 +244,22 @@ void tt_host_look_for_late(struct tt_host *host)
     }
     bool has_come = false;
     uint64_t number = waited_for(host, &has_come), now_ns = tt_now_ns();
-    if (number != late->number || has_come != late->has_come) {
+    uint32_t now_ended = ended(host);
+    // Where all have called, newer calls are no progress, and ends of older ones are.
+    bool stands = has_come ? late->has_come && now_ended == late->ended && late->number != 0
+                           : !late->has_come && number == late->number;
+    late->ended = now_ended;
+    if (!stands || number == 0) {
         late->number = number;
         late->has_come = has_come;
         late->since_ns = now_ns;
         late->next_report_ns = now_ns + late_ns;
-    } else if (number != 0) {
+    } else {
+        late->number = number;
         report(host, now_ns);
     }
     (void)pthread_mutex_unlock(&late->mutex);
+    if (has_come && number != 0) {
+        atomic_store_explicit(&host->group->is_watched, true, memory_order_relaxed);
+    }
 }

@@ -90,15 +90,9 @@ static ncclResult_t start_some(struct tt_host *host, const struct tt_meeting *me
     return tt_cuda((int)tt_norm_start(&launch, stream), "launching the fused RMSNorm");
 }
 
-// Launches that meet run side by side, so that each needs a stream: all but the first one of the
-// group's.
-static ncclResult_t start_meeting_launches(struct tt_host *host, const struct tt_meeting *meeting,
-                                           cudaStream_t stream)
+static ncclResult_t start_on_own_streams(struct tt_host *host, const struct tt_meeting *meeting)
 {
     struct tt_group *group = host->group;
-    if (group->size > TT_NORM_RANKS) {
-        TRY_CUDA(cudaEventRecord(group->fork, stream));
-    }
     for (int first = TT_NORM_RANKS; first < group->size; first += TT_NORM_RANKS) {
         cudaStream_t other = tt_group_stream(group, first / TT_NORM_RANKS);
         if (other == NULL) {
@@ -107,13 +101,27 @@ static ncclResult_t start_meeting_launches(struct tt_host *host, const struct tt
         TRY_CUDA(cudaStreamWaitEvent(other, group->fork, 0));
         TRY(start_some(host, meeting, first, true, other));
     }
-    TRY(start_some(host, meeting, 0, true, stream));
-    for (int first = TT_NORM_RANKS; first < group->size; first += TT_NORM_RANKS) {
-        cudaStream_t other = tt_group_stream(group, first / TT_NORM_RANKS);
-        TRY_CUDA(cudaEventRecord(group->fork, other));
+    return ncclSuccess;
+}
+
+// Launches that meet run side by side, so that each needs a stream: all but the first one of the
+// group's. Whatever fails, `stream` comes behind all that was launched.
+static ncclResult_t start_meeting_launches(struct tt_host *host, const struct tt_meeting *meeting,
+                                           cudaStream_t stream)
+{
+    struct tt_group *group = host->group;
+    if (group->size > TT_NORM_RANKS) {
+        TRY_CUDA(cudaEventRecord(group->fork, stream));
+    }
+    ncclResult_t result = start_on_own_streams(host, meeting);
+    if (result == ncclSuccess) {
+        result = start_some(host, meeting, 0, true, stream);
+    }
+    for (int i = 1; i < TT_GROUP_STREAMS && group->stream[i] != NULL; i++) {
+        TRY_CUDA(cudaEventRecord(group->fork, group->stream[i]));
         TRY_CUDA(cudaStreamWaitEvent(stream, group->fork, 0));
     }
-    return ncclSuccess;
+    return result;
 }
 
 static ncclResult_t start_launches(struct tt_host *host, const struct tt_meeting *meeting,

@@ -1,17 +1,20 @@
 #!/bin/sh
-# Compiles every header alone: as C17 where it is meant for C, as C++17, plain and as tutticc does (__CUDACC__), and the public
-# ones as C++20.
-# Usage: headers_test.sh INCLUDE_FOLDER C_COMPILER C++_COMPILER
+# Compiles every header alone: as C17 where it is meant for C, as C++17, plain and as tutticc does (__CUDACC__); and the public
+# ones as C++20, together or, with `full`, alone, too.
+# Usage: headers_test.sh INCLUDE_FOLDER C_COMPILER C++_COMPILER [full]
 # SPDX-License-Identifier: Apache-2.0
 set -u
-include=$1 cc=$2 cxx=$3
+include=$1 cc=$2 cxx=$3 full=${4:-}
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 failures=0 count=0
+: >"$folder/all.source"
 
-compile() { # compiler arguments: the language's and the header's
+compile() { # source, compiler arguments: the language's and the header's
+    source=$folder/$1
+    shift
     count=$((count + 1))
-    if ! "$@" -Wall -Wextra -Werror -I"$include" -fsyntax-only "$folder/one.source" >"$folder/log" 2>&1; then
+    if ! "$@" -Wall -Wextra -Werror -I"$include" -fsyntax-only "$source" >"$folder/log" 2>&1; then
         failures=$((failures + 1))
         echo "$header does not compile alone: $*"
         head -5 "$folder/log"
@@ -26,15 +29,18 @@ for header in *.h *.hpp crt/*.h cooperative_groups/*.h nvtx3/*.h vgpu/*.h vgpu/d
     echo "#include <$header>" >"$folder/one.source"
     case $header in
     cuda/* | *.hpp | vgpu/float16_support.h | vgpu/float16_vectors.h | vgpu/runtime_templates.h) ;;
-    *) compile "$cc" -x c -std=c17 ;;
+    *) compile one.source "$cc" -x c -std=c17 ;;
     esac
-    compile "$cxx" -x c++ -std=c++17
-    compile "$cxx" -x c++ -std=c++17 -D__CUDACC__
+    compile one.source "$cxx" -x c++ -std=c++17
+    compile one.source "$cxx" -x c++ -std=c++17 -D__CUDACC__
     case $header in
-    vgpu/*) ;;
-    *) compile "$cxx" -x c++ -std=c++20 -D__CUDACC__ ;;
+    vgpu/*) continue ;;
     esac
+    cat "$folder/one.source" >>"$folder/all.source"
+    [ "$full" != full ] || compile one.source "$cxx" -x c++ -std=c++20 -D__CUDACC__
 done
+header='all public headers together'
+compile all.source "$cxx" -x c++ -std=c++20 -D__CUDACC__
 if [ "$count" -lt 100 ]; then
     echo "only $count compilations: headers are missing in $include"
     exit 1

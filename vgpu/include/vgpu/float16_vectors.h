@@ -6,9 +6,6 @@
 #define VGPU_FLOAT16_VECTORS_H
 
 #include <stdint.h>
-#if defined(__AVX2__) && defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 extern "C++" {
 namespace vgpu
@@ -85,19 +82,22 @@ struct bfloat16_vectors {
 };
 
 #if defined(__AVX2__) && defined(__F16C__)
+// The compiler's own names of the instructions: to read <immintrin.h>, which has others for them,
+// takes longer than to compile a small kernel.
+typedef short converted_halves __attribute__((vector_size(16)));
 template <>
 inline void half_vectors::widen<8>(vectors_of<8>::floats &to, vectors_of<8>::halves value)
 {
     typedef vectors_of<8>::floats floats;
-    floats wide = reinterpret_cast<floats>(_mm256_cvtph_ps(reinterpret_cast<__m128i>(value)));
+    floats wide = __builtin_ia32_vcvtph2ps256(reinterpret_cast<converted_halves>(value));
     vectors_of<8>::ints nan = vectors_of<8>::ints{} + 0x7fffffff;
     to = wide == wide ? wide : reinterpret_cast<floats>(nan);
 }
 template <> inline vectors_of<8>::halves half_vectors::narrow<8>(const vectors_of<8>::floats &value)
 {
     typedef vectors_of<8>::halves halves;
-    halves number = reinterpret_cast<halves>(
-        _mm256_cvtps_ph(reinterpret_cast<__m256>(value), _MM_FROUND_TO_NEAREST_INT));
+    const int to_nearest = 0;
+    halves number = reinterpret_cast<halves>(__builtin_ia32_vcvtps2ph256(value, to_nearest));
     return (number & 0x7fff) > 0x7c00 ? halves{} + 0x7fff : number;
 }
 #elif !defined(__AVX2__)
