@@ -32,6 +32,8 @@ static void counted(void)
     expect(ncclCommDestroy(first) == ncclSuccess && is_begun(), "one of two destroyed");
     expect(ncclCommDestroy(second) == ncclSuccess && !is_begun(), "PMIx after the last");
     expect(tuttiCommInit(&first) == ncclSuccess && is_begun(), "PMIx anew");
+    // Where a rank aborts, those that have not left their init yet fail in it.
+    expect(PMIx_Fence(NULL, 0, NULL, 0) == PMIX_SUCCESS, "a fence");
     expect(ncclCommAbort(first) == ncclSuccess && !is_begun(), "PMIx after an abort");
 }
 
