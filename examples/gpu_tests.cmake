@@ -1,4 +1,4 @@
-# The lessons on real GPUs: ranks as threads, as processes, and as processes under MPS; on several GPUs; refusals.
+# The lessons on real GPUs: ranks as threads, as processes, and as processes under MPS; on several GPUs; refusals; as jobs.
 # Skipped where there is no GPU. SPDX-License-Identifier: Apache-2.0
 set(expected ${CMAKE_CURRENT_SOURCE_DIR}/expected)
 
@@ -59,3 +59,14 @@ endforeach()
 # A kernel that waits for ever ends the program.
 gpu_lesson(gpu_deadlock "" ${PROJECT_SOURCE_DIR}/tests/support/golden 0 ${expected}/debugging_gpu_deadlock.txt
     sh -c "\"$0\" --fault deadlock 2>/dev/null | sed 's/^rank [01]/rank R/' | head -n 3" ${lessons_folder}/debugging)
+
+# Started by launchers. Four tasks with a GPU each become as many as there are GPUs for; lessons 09 and 11 go as far as
+# their first collective.
+set(run $<TARGET_FILE:tutti_run>)
+if(TARGET lesson_pmix)
+    gpu_lesson(pmix gpus ${expected}/launched_test pmix ${lessons_folder}/pmix ${run} -n 2)
+endif()
+gpu_lesson(isolation gpus ${expected}/isolation_test gpu_isolated ${run} ${lessons_folder}/isolation)
+gpu_lesson(isolation_shared "" ${expected}/isolation_test gpu_shared ${run} ${lessons_folder}/isolation)
+gpu_lesson(slurm gpus ${expected}/launched_test slurm ${lessons_folder}/slurm ${run} -n 2)
+gpu_lesson(slurm_srun "" ${expected}/launched_test slurm ${lessons_folder}/slurm srun -N1 -n2)
