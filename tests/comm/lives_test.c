@@ -55,6 +55,7 @@ static int place_of(const struct life *life, int rank)
 static void work(struct driver *d, const struct life *life)
 {
     float value = (float)(1 + place_of(life, d->m.rank)), sum = 0;
+    EXPECT_CUDA(cudaStreamSynchronize(d->m.stream)); // of a split, which has the buffer, too
     EXPECT_CUDA(cudaMemcpy(d->buffer, &value, sizeof value, cudaMemcpyHostToDevice));
     EXPECT_OK(ncclAllReduce(d->buffer, d->buffer, 1, ncclFloat, ncclSum, life->comm, d->m.stream));
     EXPECT_CUDA(cudaStreamSynchronize(d->m.stream));
