@@ -13,8 +13,8 @@
 #include "exec/cpu/uneven.h"
 #include "plan/cache.h"
 
-#include <pthread.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
