@@ -106,8 +106,10 @@ static ncclResult_t check_others(struct ncclComm *comm, const struct awaited *wh
             tt_board_describe_death(board, rank, text, sizeof text);
             return tt_fail(ncclRemoteError, "rank %d: %s", comm->rank, text);
         }
-        if (what->has_come(comm, rank, what) == 0 &&
-            atomic_load_explicit(&tt_board_left(board)[rank], memory_order_acquire) != 0) {
+        // First: who has left may have come before.
+        bool has_left =
+            atomic_load_explicit(&tt_board_left(board)[rank], memory_order_acquire) != 0;
+        if (has_left && what->has_come(comm, rank, what) == 0) {
             return tt_fail(ncclRemoteError,
                            "rank %d: rank %d has destroyed the communicator while others wait for "
                            "it",
