@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "comm/board_internal.h"
 #include "comm/comm.h"
-#include "comm/family.h"
 #include "exec/executor.h"
 
 #include <pthread.h>
@@ -60,7 +59,7 @@ static size_t board_bytes(int nranks)
     return round_up(arena_offset(nranks) + tt_executor->arena_bytes(nranks), PAGE);
 }
 
-static struct tt_board_head *head_of(const struct tt_board *board)
+struct tt_board_head *tt_board_head(const struct tt_board *board)
 {
     return (struct tt_board_head *)(void *)(board->base + head_offset(board->nranks));
 }
@@ -72,7 +71,7 @@ static char *reason_of(const struct tt_board *board)
 
 struct tt_desk *tt_board_desk(const struct tt_board *board, int rank)
 {
-    return (struct tt_desk *)(void *)(head_of(board) + 1) + rank;
+    return (struct tt_desk *)(void *)(tt_board_head(board) + 1) + rank;
 }
 
 struct tt_note *tt_board_note(const struct tt_board *board, int rank)
@@ -122,14 +121,14 @@ static void end_board(void *owner)
     struct tt_board *board = owner;
     munmap(board->base, board_bytes(board->nranks));
     tt_holdings_remove(TT_HOLD_MAPPINGS, board_bytes(board->nranks));
-    tt_family_leave(board->family, board->slot);
+    tt_family_leave(board->family, board->slot.number);
     tt_family_release(board->family);
     free(board);
 }
 
 static ncclResult_t map_board(struct tt_board *board)
 {
-    uint64_t offset = tt_family_offset(board->slot);
+    uint64_t offset = tt_family_offset(board->slot.number);
     size_t bytes = board_bytes(board->nranks);
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                       tt_family_descriptor(board->family), (off_t)offset);
@@ -152,44 +151,56 @@ static ncclResult_t map_board(struct tt_board *board)
     return ncclSuccess;
 }
 
-static struct tt_board *make_board(struct tt_family *family, int slot, const int *process,
-                                   int nranks)
+static ncclResult_t make_board(struct tt_family *family, struct tt_room_slot slot,
+                               const int *process, int nranks, struct tt_board **board_out)
 {
     struct tt_board *board = calloc(1, sizeof *board + (size_t)nranks * sizeof *process);
     if (board == NULL) {
-        (void)tt_fail(ncclSystemError, "no memory for a communicator of %d ranks", nranks);
-        return NULL;
+        return tt_fail(ncclSystemError, "no memory for a communicator of %d ranks", nranks);
     }
     board->family = family;
     board->slot = slot;
     board->nranks = nranks;
     memcpy(board->process, process, (size_t)nranks * sizeof *process);
-    if (map_board(board) != ncclSuccess) {
+    ncclResult_t result = tt_family_join(family, slot);
+    if (result == ncclSuccess) {
+        result = map_board(board);
+        if (result != ncclSuccess) {
+            tt_family_leave(family, slot.number);
+        }
+    }
+    if (result != ncclSuccess) {
         free(board);
-        return NULL;
+        return result;
     }
     tt_family_hold(family);
-    return board;
+    *board_out = board;
+    return ncclSuccess;
 }
 
-ncclResult_t tt_board_open(struct tt_family *family, int slot, const int *process, int nranks,
-                           struct tt_board **board_out)
+ncclResult_t tt_board_open(struct tt_family *family, struct tt_room_slot slot, const int *process,
+                           int nranks, struct tt_board **board_out)
 {
+    ncclResult_t result = ncclSuccess;
     pthread_mutex_lock(&mutex);
     struct tt_board *board = boards;
-    while (board != NULL && (board->family != family || board->slot != slot)) {
+    while (board != NULL && (board->family != family || board->slot.number != slot.number ||
+                             board->slot.turn != slot.turn)) {
         board = board->next;
     }
-    if (board == NULL && (board = make_board(family, slot, process, nranks)) != NULL) {
-        board->next = boards;
-        boards = board;
+    if (board == NULL) {
+        result = make_board(family, slot, process, nranks, &board);
+        if (result == ncclSuccess) {
+            board->next = boards;
+            boards = board;
+        }
     }
-    if (board != NULL) {
+    if (result == ncclSuccess) {
         board->ranks++;
+        *board_out = board;
     }
     pthread_mutex_unlock(&mutex);
-    *board_out = board;
-    return board != NULL ? ncclSuccess : ncclSystemError;
+    return result;
 }
 
 void tt_board_release(struct tt_board *board)
@@ -216,20 +227,25 @@ void tt_board_release(struct tt_board *board)
 
 void tt_board_fail(struct tt_board *board, ncclResult_t result, int dead, const char *text)
 {
-    struct tt_board_head *head = head_of(board);
-    uint32_t nothing = 0;
-    if (atomic_compare_exchange_strong(&head->failed, &nothing, 1)) {
-        head->result = (int32_t)result;
-        head->dead = dead;
-        (void)snprintf(reason_of(board), TT_BOARD_REASON, "%s", text);
-        atomic_store_explicit(&head->failed, 2, memory_order_release);
+    struct tt_board_head *head = tt_board_head(board);
+    uint32_t mine = TT_FAILURE_OF + (uint32_t)tt_family_process(board->family), now = 0;
+    while (!atomic_compare_exchange_strong(&head->failed, &now, mine)) {
+        // Who died while he wrote it is replaced.
+        if (now == TT_FAILURE_STANDS ||
+            (now != 0 && !tt_family_is_dead(board->family, (int)(now - TT_FAILURE_OF)))) {
+            return;
+        }
     }
+    head->result = (int32_t)result;
+    head->dead = dead;
+    (void)snprintf(reason_of(board), TT_BOARD_REASON, "%s", text);
+    atomic_store_explicit(&head->failed, TT_FAILURE_STANDS, memory_order_release);
 }
 
 ncclResult_t tt_board_failure(const struct tt_board *board, int *dead_out, const char **text_out)
 {
-    const struct tt_board_head *head = head_of(board);
-    if (atomic_load_explicit(&head->failed, memory_order_acquire) != 2) {
+    const struct tt_board_head *head = tt_board_head(board);
+    if (atomic_load_explicit(&head->failed, memory_order_acquire) != TT_FAILURE_STANDS) {
         return ncclSuccess;
     }
     if (dead_out != NULL) {

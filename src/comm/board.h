@@ -10,6 +10,7 @@
 #ifndef TT_COMM_BOARD_H
 #define TT_COMM_BOARD_H
 
+#include "comm/family.h"
 #include "nccl.h"
 
 #include <stdatomic.h>
@@ -20,13 +21,13 @@
 struct ncclComm;
 struct tt_arena;
 struct tt_board;
-struct tt_family;
 
 // Opens the board in a slot of the family, and the arena behind it: once in this process, by its
 // first rank of that communicator; one reference for each. process: [nranks] numbers of processes
-// in the family; copied. The family is held.
-ncclResult_t tt_board_open(struct tt_family *family, int slot, const int *process, int nranks,
-                           struct tt_board **board_out);
+// in the family; copied. The family is held, and its slot. ncclRemoteError where nobody has that
+// any more.
+ncclResult_t tt_board_open(struct tt_family *family, struct tt_room_slot slot, const int *process,
+                           int nranks, struct tt_board **board_out);
 void tt_board_release(struct tt_board *board); // NULL: nothing
 struct tt_arena *tt_board_arena(const struct tt_board *board);
 struct tt_family *tt_board_family(const struct tt_board *board);
@@ -54,7 +55,7 @@ ncclResult_t tt_board_gather_survivors(struct ncclComm *comm, uint64_t tag, cons
                                        int count);
 struct tt_offer_of_slot {
     uint64_t hash; // of the child
-    int slot;      // -1: it needs none
+    struct tt_room_slot slot;
 };
 // The child's first rank tells the others.
 void tt_board_offer(struct ncclComm *comm, uint64_t tag, const struct tt_offer_of_slot *offer);

@@ -21,7 +21,9 @@ _Static_assert(sizeof(struct tt_desk) == 64, "one line");
 
 // What a rank says more, seldom.
 struct tt_note {
-    _Alignas(64) struct tt_offer_of_slot offer;
+    // To be read with `offered`, which is 0 while they change.
+    _Alignas(64) _Atomic uint64_t offered_hash;
+    _Atomic uint32_t offered_slot, offered_turn;
     // Bit r % 64 for each rank r that its shrink leaves out; to be read with `survivor`, which is 0
     // while it changes.
     _Atomic uint64_t left_out;
@@ -29,21 +31,24 @@ struct tt_note {
 };
 
 struct tt_board_head {
-    _Alignas(64) _Atomic uint32_t failed; // 1 while it is written, then 2 (release, acquire)
+    // TT_FAILURE_OF + p while process p writes it, then TT_FAILURE_STANDS (release, acquire).
+    _Alignas(64) _Atomic uint32_t failed;
     int32_t result, dead;
 };
-enum { TT_BOARD_REASON = 512 }; // bytes of the text of a failure
+enum { TT_FAILURE_STANDS = 1, TT_FAILURE_OF = 2, TT_BOARD_REASON = 512 }; // bytes of the text
 
 struct tt_board {
     struct tt_board *next; // board.c's mutex
     int ranks;             // of this process that have it; the same mutex
     struct tt_family *family;
-    int slot, nranks;
+    struct tt_room_slot slot;
+    int nranks;
     char *base;
     struct tt_arena *arena;
     int process[]; // [nranks]
 };
 
+struct tt_board_head *tt_board_head(const struct tt_board *board);
 struct tt_desk *tt_board_desk(const struct tt_board *board, int rank);
 struct tt_note *tt_board_note(const struct tt_board *board, int rank);
 // Where a rank's data of exchange `step` lie: words, so that who reads what is being written anew

@@ -1,10 +1,11 @@
-// Boards: exchanges of every size, calls that differ, failures, room that is used again; what the
-// process holds while there are communicators, and afterwards.
+// Boards: exchanges of every size, calls that differ, failures, whose room it is; what the process
+// holds while there are communicators, and afterwards.
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/board.h"
 
 #include "base/holdings.h"
 #include "base/log.h"
+#include "comm/board_internal.h"
 #include "comm/comm.h"
 #include "comm/meet.h"
 #include "expect.h"
@@ -12,8 +13,11 @@
 #include "ranks.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 // A child, which meets on a board, of all ranks.
 static bool join(struct member *m, ncclComm_t *child, int rank, int size)
@@ -131,12 +135,124 @@ static void fail(int rank, int size)
     leave(&m, comm);
 }
 
+// A rank that dies while it tells of a failure keeps nobody from telling of another: its death.
+static void die_as_it_fails(int rank, int size)
+{
+    struct member m;
+    ncclComm_t comm = NULL;
+    char text[512];
+    if (!join(&m, &comm, rank, size)) {
+        return;
+    }
+    struct tt_board *board = comm->board;
+    ranks_barrier();
+    if (rank == 1) {
+        atomic_store(&tt_board_head(board)->failed,
+                     TT_FAILURE_OF + (uint32_t)tt_board_process(board, 1));
+        (void)kill(getpid(), SIGKILL);
+    }
+    for (int i = 0; i < 5000 && tt_meet_look(comm) == ncclSuccess; i++) {
+        poll(NULL, 0, 1);
+    }
+    EXPECT_EQ(tt_meet_look(comm), ncclRemoteError);
+    EXPECT_EQ(tt_meet_dead_rank(comm), 1);
+    tt_meet_failure(comm, text, sizeof text);
+    EXPECT_CONTAINS(text, "rank 1 (process");
+    EXPECT_OK(ncclCommAbort(comm));
+    EXPECT_OK(ncclCommAbort(m.comm));
+    exit(expect_failures() > 0);
+}
+
 static void failures(void)
 {
+    int statuses[2];
     run_thread_ranks(3, differ, 30);
     run_ranks(2, differ, 30);
     run_thread_ranks(3, fail, 30);
     run_ranks(3, fail, 30);
+    run_ranks_status(2, die_as_it_fails, 30, statuses);
+    EXPECT(WIFEXITED(statuses[0]) && WEXITSTATUS(statuses[0]) == 0);
+    EXPECT(WIFSIGNALED(statuses[1]));
+}
+
+// The room of a communicator is one's who has it, in whatever order those come and leave who make
+// it: rank 0's process comes twice, as its second thread does where the first has failed already.
+static void come_again(int rank, int size)
+{
+    struct member m;
+    ncclComm_t comm = NULL;
+    struct tt_board *board = NULL;
+    struct tt_room_slot slots[2] = {{0}}, other;
+    if (!join(&m, &comm, rank, size)) {
+        return;
+    }
+    struct tt_family *family = tt_board_family(comm->board);
+    int process[] = {tt_board_process(comm->board, 0), tt_board_process(comm->board, 1)};
+    if (rank == 0) {
+        EXPECT_OK(tt_family_take(family, &slots[0]));
+    }
+    EXPECT_OK(tt_meet_allgather(comm, slots, sizeof slots[0]));
+    if (rank == 1) {
+        EXPECT_OK(tt_board_open(family, slots[0], process, 2, &board));
+        tt_board_fail(board, ncclRemoteError, -1, "rank 1 is still there");
+    }
+    ranks_barrier();
+    for (int i = 0; rank == 0 && i < 2; i++) {
+        EXPECT_OK(tt_board_open(family, slots[0], process, 2, &board));
+        EXPECT_EQ(tt_board_failure(board, NULL, NULL), ncclRemoteError);
+        tt_board_release(board);
+    }
+    if (rank == 0) {
+        tt_family_leave(family, slots[0].number); // as who has taken it
+        EXPECT_OK(tt_family_take(family, &other));
+        EXPECT(other.number != slots[0].number);
+        tt_family_leave(family, other.number);
+    }
+    ranks_barrier();
+    if (rank == 1) {
+        EXPECT_EQ(tt_board_failure(board, NULL, NULL), ncclRemoteError);
+        tt_board_release(board);
+    }
+    ranks_barrier();
+    leave(&m, comm);
+}
+
+// A room that somebody never came to is free when the others have left, and he comes too late.
+static void come_too_late(int rank, int size)
+{
+    struct member m;
+    ncclComm_t comm = NULL;
+    struct tt_board *board = NULL;
+    struct tt_room_slot slots[2] = {{0}}, other;
+    if (!join(&m, &comm, rank, size)) {
+        return;
+    }
+    struct tt_family *family = tt_board_family(comm->board);
+    int process[] = {tt_board_process(comm->board, 0), tt_board_process(comm->board, 1)};
+    if (rank == 0) {
+        EXPECT_OK(tt_family_take(family, &slots[0]));
+        EXPECT_OK(tt_board_open(family, slots[0], process, 2, &board));
+        tt_family_leave(family, slots[0].number); // as who has taken it
+        tt_board_release(board);
+        EXPECT_OK(tt_family_take(family, &other)); // for another one
+        EXPECT_EQ(other.number, slots[0].number);
+    }
+    EXPECT_OK(tt_meet_allgather(comm, slots, sizeof slots[0]));
+    if (rank == 1) {
+        EXPECT_EQ(tt_board_open(family, slots[0], process, 2, &board), ncclRemoteError);
+        EXPECT_CONTAINS(tt_thread_error(), "given up making it");
+    }
+    ranks_barrier();
+    if (rank == 0) {
+        tt_family_leave(family, other.number);
+    }
+    leave(&m, comm);
+}
+
+static void rooms(void)
+{
+    run_ranks(2, come_again, 60);
+    run_ranks(2, come_too_late, 60);
 }
 
 // The account of the process.
@@ -169,6 +285,7 @@ int main(void)
 {
     RUN(exchanges);
     RUN(failures);
+    RUN(rooms);
     RUN(holdings);
     return expect_result();
 }

@@ -8,7 +8,6 @@
 #include "base/wait.h"
 #include "comm/board.h"
 #include "comm/comm.h"
-#include "comm/family.h"
 #include "comm/init_log.h"
 #include "comm/local.h"
 
@@ -67,16 +66,7 @@ static ncclResult_t copy_peers(struct ncclComm *child, const struct tt_making *m
     return ncclSuccess;
 }
 
-static int count_processes(const struct ncclComm *child)
-{
-    int count = 0;
-    for (int r = 0; r < child->nranks; r++) {
-        count = child->peers[r].process >= count ? child->peers[r].process + 1 : count;
-    }
-    return count;
-}
-
-// The child's hash, and its slot in the family: from its first rank.
+// The child's hash, and its slot in the family: from its first rank, which has it from now on.
 static ncclResult_t agree_on_slot(const struct ncclComm *child, const struct tt_making *making,
                                   struct tt_offer_of_slot *offer_out)
 {
@@ -84,22 +74,20 @@ static ncclResult_t agree_on_slot(const struct ncclComm *child, const struct tt_
     if (child->rank != 0) {
         return tt_board_await_offer(parent, making->tag, making->members[0], offer_out);
     }
-    offer_out->slot = -1;
     randombytes_buf(&offer_out->hash, sizeof offer_out->hash);
     if (child->nranks == 1) {
         return ncclSuccess;
     }
-    TRY(tt_family_take(tt_board_family(parent->board), count_processes(child), &offer_out->slot));
+    TRY(tt_family_take(tt_board_family(parent->board), &offer_out->slot));
     tt_board_offer(parent, making->tag, offer_out);
     return ncclSuccess;
 }
 
-static ncclResult_t open_board(struct ncclComm *child, const struct tt_making *making, int slot)
+static ncclResult_t open_board(struct ncclComm *child, const struct tt_making *making,
+                               struct tt_room_slot slot)
 {
     const struct tt_board *parents = making->parent->board;
-    if (child->nranks == 1) {
-        return ncclSuccess;
-    }
+    struct tt_family *family = tt_board_family(parents);
     int *process = malloc((size_t)child->nranks * sizeof *process);
     if (process == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", child->rank,
@@ -108,21 +96,29 @@ static ncclResult_t open_board(struct ncclComm *child, const struct tt_making *m
     for (int r = 0; r < child->nranks; r++) {
         process[r] = tt_board_process(parents, making->members[r]);
     }
-    ncclResult_t result =
-        tt_board_open(tt_board_family(parents), slot, process, child->nranks, &child->board);
+    ncclResult_t result = tt_board_open(family, slot, process, child->nranks, &child->board);
     free(process);
+    if (result == ncclRemoteError) { // all have left it again; who failed first has said why
+        TRY(tt_board_look_at_members(making->parent, making->tag, making->members, making->count));
+    }
     return result;
 }
 
 static ncclResult_t join(struct ncclComm *child, const struct tt_making *making)
 {
-    struct tt_offer_of_slot offer = {.slot = -1};
+    struct tt_offer_of_slot offer = {.slot.number = -1};
     TRY(copy_peers(child, making));
     tt_peers_arrange(child);
     TRY(agree_on_slot(child, making, &offer));
     child->hash = offer.hash;
     tt_comm_name(child);
-    TRY(open_board(child, making, offer.slot));
+    if (offer.slot.number >= 0) {
+        ncclResult_t result = open_board(child, making, offer.slot);
+        if (child->rank == 0) { // those have it who have opened it
+            tt_family_leave(tt_board_family(making->parent->board), offer.slot.number);
+        }
+        TRY(result);
+    }
     TRY(tt_local_join(child));
     TRY(tt_team_join(child));
     return tt_peers_agree(child);

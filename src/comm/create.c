@@ -5,7 +5,6 @@
 #include "bootstrap/wire.h"
 #include "comm/board.h"
 #include "comm/comm.h"
-#include "comm/family.h"
 #include "comm/group.h"
 #include "comm/init_log.h"
 #include "comm/local.h"
@@ -105,8 +104,12 @@ static ncclResult_t found_family(struct ncclComm *comm)
     }
     ncclResult_t result = tt_family_found(comm, &family);
     if (result == ncclSuccess) {
-        result = tt_board_open(family, 0, process, comm->nranks, &comm->board);
+        result = tt_board_open(family, TT_FIRST_SLOT, process, comm->nranks, &comm->board);
+        if (comm->rank == 0) { // those have it who have opened it
+            tt_family_leave(family, TT_FIRST_SLOT.number);
+        }
         tt_family_release(family); // the board has it
+        result = result == ncclRemoteError ? tt_leaders_reason(comm, result) : result;
     }
     free(process);
     return result;

@@ -4,7 +4,6 @@
 #include "base/wait.h"
 #include "comm/board_internal.h"
 #include "comm/comm.h"
-#include "comm/family.h"
 #include "comm/meet.h"
 
 #include <stdio.h>
@@ -366,9 +365,14 @@ ncclResult_t tt_board_gather_survivors(struct ncclComm *comm, uint64_t tag, cons
 
 void tt_board_offer(struct ncclComm *comm, uint64_t tag, const struct tt_offer_of_slot *offer)
 {
-    tt_board_note(comm->board, comm->rank)->offer = *offer;
-    atomic_store_explicit(&tt_board_desk(comm->board, comm->rank)->offered, tag,
-                          memory_order_release);
+    struct tt_note *note = tt_board_note(comm->board, comm->rank);
+    struct tt_desk *desk = tt_board_desk(comm->board, comm->rank);
+    atomic_store_explicit(&desk->offered, 0, memory_order_relaxed);
+    // C1: who reads one of them sees that the offer before is none any more.
+    atomic_store_explicit(&note->offered_hash, offer->hash, memory_order_release);
+    atomic_store_explicit(&note->offered_slot, (uint32_t)offer->slot.number, memory_order_release);
+    atomic_store_explicit(&note->offered_turn, offer->slot.turn, memory_order_release);
+    atomic_store_explicit(&desk->offered, tag, memory_order_release);
 }
 
 static int has_offered(const struct ncclComm *comm, int rank, const struct awaited *what)
@@ -393,6 +397,17 @@ ncclResult_t tt_board_await_offer(struct ncclComm *comm, uint64_t tag, int rank,
                            .count = 1,
                            .of_survivors = comm->child->making->of_survivors};
     TRY(await(comm, &what));
-    *offer_out = tt_board_note(comm->board, rank)->offer;
+    const struct tt_note *note = tt_board_note(comm->board, rank);
+    // C2: pairs with C1.
+    struct tt_offer_of_slot offer = {
+        .hash = atomic_load_explicit(&note->offered_hash, memory_order_acquire),
+        .slot.number = (int32_t)atomic_load_explicit(&note->offered_slot, memory_order_acquire),
+        .slot.turn = atomic_load_explicit(&note->offered_turn, memory_order_acquire)};
+    if (atomic_load_explicit(&tt_board_desk(comm->board, rank)->offered, memory_order_relaxed) !=
+        tag) {
+        return tt_fail(ncclRemoteError, "rank %d: rank %d of %s has given it up for another one",
+                       comm->rank, rank, comm->name);
+    }
+    *offer_out = offer;
     return ncclSuccess;
 }

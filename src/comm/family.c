@@ -13,15 +13,18 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sodium.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { VERSION = 1, PAGE = 4096 };
+enum { VERSION = 2, PAGE = 4096 };
 static const uint64_t family_magic = UINT64_C(0x79006974747574);
-static const uint32_t wiping = UINT32_C(1) << 31; // of a slot: it is being made zeros
+// A slot's word: how many have it, and its turn above. 0 of them: it is free; WIPING: it is being
+// made zeros.
+enum { COUNT_BITS = 16, WIPING = (1 << COUNT_BITS) - 1 };
 static const uint64_t look_ns = 20000000;
 
 // A process of the family, written by it alone.
@@ -33,7 +36,7 @@ struct life {
 struct head {
     uint64_t magic;
     uint32_t version, processes;
-    _Atomic uint32_t slot[TT_FAMILY_SLOTS]; // processes that have it; 0: it is free
+    _Atomic uint32_t slot[TT_FAMILY_SLOTS]; // words
     struct life life[];                     // [processes]; unused where there is only one
 };
 
@@ -61,7 +64,29 @@ uint64_t tt_family_offset(int slot)
     return (uint64_t)(slot + 1) * TT_ROOM_BYTES;
 }
 
+static uint32_t word_of(uint32_t turn, uint32_t count)
+{
+    return turn << COUNT_BITS | count;
+}
+
+static uint32_t count_of(uint32_t word)
+{
+    return word & WIPING;
+}
+
+static uint32_t turn_of(uint32_t word)
+{
+    return word >> COUNT_BITS;
+}
+
 // ---- The file -----------------------------------------------------------------------------------
+
+// What a head begins with.
+struct start {
+    uint64_t magic;
+    uint32_t version, processes, first_slot;
+};
+_Static_assert(offsetof(struct head, slot) == offsetof(struct start, first_slot), "the same");
 
 static ncclResult_t make_file(int processes, int *descriptor_out)
 {
@@ -71,10 +96,8 @@ static ncclResult_t make_file(int processes, int *descriptor_out)
     if (descriptor < 0) {
         return tt_fail(ncclSystemError, "no memory that ranks can share (memfd_create): %m");
     }
-    struct {
-        uint64_t magic;
-        uint32_t version, processes;
-    } start = {family_magic, VERSION, (uint32_t)processes};
+    struct start start = {family_magic, VERSION, (uint32_t)processes,
+                          word_of(TT_FIRST_SLOT.turn, 1)};
     if (ftruncate(descriptor, (off_t)tt_family_offset(TT_FAMILY_SLOTS)) != 0 ||
         pwrite(descriptor, &start, sizeof start, 0) != sizeof start ||
         fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -90,10 +113,7 @@ static ncclResult_t make_file(int processes, int *descriptor_out)
 static ncclResult_t check_file(int descriptor, int processes)
 {
     struct stat status;
-    struct {
-        uint64_t magic;
-        uint32_t version, processes;
-    } start;
+    struct start start;
     int seals = fcntl(descriptor, F_GET_SEALS);
     if (fstat(descriptor, &status) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 ||
         (uint64_t)status.st_size != tt_family_offset(TT_FAMILY_SLOTS) ||
@@ -237,9 +257,6 @@ ncclResult_t tt_family_found(struct ncclComm *comm, struct tt_family **family_ou
     if (leads) {
         TRY(open_family(comm, descriptor, processes, &family));
     }
-    if (comm->rank == 0) {
-        atomic_store(&family->head->slot[0], (uint32_t)processes);
-    }
     // The others take theirs while the leader, which leaves last, has one.
     ncclResult_t result = tt_local_exchange(comm, family, &all);
     if (result == ncclSuccess && !leads) {
@@ -264,14 +281,14 @@ int tt_family_descriptor(const struct tt_family *family)
     return family->descriptor;
 }
 
-ncclResult_t tt_family_take(struct tt_family *family, int processes, int *slot_out)
+ncclResult_t tt_family_take(struct tt_family *family, struct tt_room_slot *slot_out)
 {
     for (int slot = 1; slot < TT_FAMILY_SLOTS; slot++) {
-        uint32_t nobody = 0;
-        if (atomic_load_explicit(&family->head->slot[slot], memory_order_relaxed) == 0 &&
-            atomic_compare_exchange_strong(&family->head->slot[slot], &nobody,
-                                           (uint32_t)processes)) {
-            *slot_out = slot;
+        uint32_t word = atomic_load_explicit(&family->head->slot[slot], memory_order_relaxed);
+        uint32_t taken = word_of(turn_of(word) + 1, 1);
+        if (count_of(word) == 0 &&
+            atomic_compare_exchange_strong(&family->head->slot[slot], &word, taken)) {
+            *slot_out = (struct tt_room_slot){slot, turn_of(taken)};
             return ncclSuccess;
         }
     }
@@ -281,18 +298,30 @@ ncclResult_t tt_family_take(struct tt_family *family, int processes, int *slot_o
                    TT_FAMILY_SLOTS - 1);
 }
 
+ncclResult_t tt_family_join(struct tt_family *family, struct tt_room_slot slot)
+{
+    _Atomic uint32_t *place = &family->head->slot[slot.number];
+    uint32_t word = atomic_load(place);
+    do {
+        if (turn_of(word) != slot.turn || count_of(word) == 0 || count_of(word) == WIPING) {
+            return tt_fail(ncclRemoteError, "the other ranks have given up making it");
+        }
+    } while (!atomic_compare_exchange_weak(place, &word, word + 1));
+    return ncclSuccess;
+}
+
 void tt_family_leave(struct tt_family *family, int slot)
 {
-    _Atomic uint32_t *word = &family->head->slot[slot];
-    uint32_t processes = atomic_load(word);
-    // The last one leaves and begins to wipe in one step: a slot that is 0 may be taken.
-    while (
-        !atomic_compare_exchange_weak(word, &processes, processes == 1 ? wiping : processes - 1)) {
-    }
-    if (processes == 1) {
+    _Atomic uint32_t *place = &family->head->slot[slot];
+    uint32_t word = atomic_load(place), next;
+    // The last one leaves and begins to wipe in one step: a slot that nobody has may be taken.
+    do {
+        next = count_of(word) == 1 ? word_of(turn_of(word), WIPING) : word - 1;
+    } while (!atomic_compare_exchange_weak(place, &word, next));
+    if (count_of(next) == WIPING) {
         (void)fallocate(family->descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                         (off_t)tt_family_offset(slot), (off_t)TT_ROOM_BYTES);
-        atomic_store(word, 0);
+        atomic_store(place, word_of(turn_of(next), 0));
     }
 }
 

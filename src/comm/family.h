@@ -28,11 +28,22 @@ void tt_family_release(struct tt_family *family); // NULL: nothing
 // ---- Room for communicators ---------------------------------------------------------------------
 
 int tt_family_descriptor(const struct tt_family *family);
+// A slot as one communicator has it: another one that has it later has another turn.
+struct tt_room_slot {
+    int32_t number; // -1: none
+    uint32_t turn;
+};
+// The first communicator's, which rank 0 has taken.
+static const struct tt_room_slot TT_FIRST_SLOT = {0, 1};
+
 // Where the room of a slot begins; its bytes are TT_ROOM_BYTES of zeros.
 uint64_t tt_family_offset(int slot);
-// Takes a free slot for a communicator of as many processes. Slot 0 is the first communicator's.
-ncclResult_t tt_family_take(struct tt_family *family, int processes, int *slot_out);
-// A process has unmapped a slot's room, and does not come back; the last one makes it zeros again.
+// Takes a free slot, and is the first to have it.
+ncclResult_t tt_family_take(struct tt_family *family, struct tt_room_slot *slot_out);
+// One more has it. ncclRemoteError where nobody had it any more.
+ncclResult_t tt_family_join(struct tt_family *family, struct tt_room_slot slot);
+// One has it no more, and does not look at it; the last one makes its room zeros again. Whoever
+// dies while he has it leaves it taken for as long as the family lives.
 void tt_family_leave(struct tt_family *family, int slot);
 
 // ---- Its processes ------------------------------------------------------------------------------

@@ -40,5 +40,8 @@ ncclResult_t tt_local_join(struct ncclComm *comm);
 // true for it. Accepts a communicator without local part, as does the next.
 bool tt_local_fail(struct ncclComm *comm, ncclResult_t result, const char *text);
 void tt_local_leave(struct ncclComm *comm);
+// For what shows that another process has given up: its reason, where the rendezvous tells one
+// within half a second; else `result` with this thread's last failure.
+ncclResult_t tt_leaders_reason(struct ncclComm *comm, ncclResult_t result);
 
 #endif

@@ -44,9 +44,6 @@ struct tt_local {
 // communicator.
 ncclResult_t tt_leaders_connect(struct ncclComm *comm);
 void tt_leaders_disconnect(struct tt_local *local);
-// For what shows that another process has given up: its reason, where the rendezvous tells one
-// within half a second; else `result` with this thread's last failure.
-ncclResult_t tt_leaders_reason(struct ncclComm *comm, ncclResult_t result);
 // Waits for `events` of fd, at most `patience_ms` (0: for ever). Fails when the communicator is
 // aborted or has failed; *in_time_out false: the time is up.
 ncclResult_t tt_leaders_wait(struct ncclComm *comm, int fd, short events, int patience_ms,
