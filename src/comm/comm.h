@@ -171,6 +171,8 @@ ncclResult_t tt_comm_split(struct ncclComm *parent, int color, int key, ncclComm
 ncclResult_t tt_comm_shrink(struct ncclComm *parent, const int *excluded, int count,
                             ncclComm_t *comm_out, const ncclConfig_t *config, int flags);
 void tt_shrinks_free(struct tt_shrinks *shrinks); // NULL: nothing
+// Whether a tag is `other`, or that of a later shrink to the same ranks.
+bool tt_shrinks_reach(uint64_t tag, uint64_t other);
 // Whether this rank has been in the shrink of this tag.
 bool tt_shrinks_know(const struct tt_shrinks *shrinks, uint64_t tag);
 

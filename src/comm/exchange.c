@@ -255,12 +255,18 @@ static ncclResult_t why_given_up(const struct ncclComm *comm, int rank)
                    comm->name, tt_board_note(comm->board, rank)->why);
 }
 
+// That child, or a later one of the same ranks, of which the word tells then.
+static bool has_given_up(const struct ncclComm *comm, int rank, uint64_t tag)
+{
+    const struct tt_desk *desk = tt_board_desk(comm->board, rank);
+    return tt_shrinks_reach(atomic_load_explicit(&desk->gave_up, memory_order_acquire), tag);
+}
+
 ncclResult_t tt_board_look_at_members(const struct ncclComm *comm, uint64_t tag, const int *members,
                                       int count)
 {
     for (int i = 0; i < count; i++) {
-        const struct tt_desk *desk = tt_board_desk(comm->board, members[i]);
-        if (atomic_load_explicit(&desk->gave_up, memory_order_acquire) == tag) {
+        if (has_given_up(comm, members[i], tag)) {
             return why_given_up(comm, members[i]);
         }
     }
@@ -310,7 +316,7 @@ static int survives(const struct ncclComm *comm, int rank, const struct awaited 
     const struct tt_desk *desk = tt_board_desk(comm->board, rank);
     uint64_t gave_up = atomic_load_explicit(&desk->gave_up, memory_order_acquire);
     uint64_t tag = atomic_load_explicit(&desk->survivor, memory_order_acquire);
-    if (gave_up == what->value) {
+    if (tt_shrinks_reach(gave_up, what->value)) {
         (void)why_given_up(comm, rank);
         return -1;
     }
@@ -381,7 +387,7 @@ static int has_offered(const struct ncclComm *comm, int rank, const struct await
     if (atomic_load_explicit(&desk->offered, memory_order_acquire) == what->value) {
         return 1;
     }
-    if (atomic_load_explicit(&desk->gave_up, memory_order_acquire) == what->value) {
+    if (has_given_up(comm, rank, what->value)) {
         (void)why_given_up(comm, rank);
         return -1;
     }

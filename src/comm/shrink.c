@@ -14,6 +14,7 @@
 #include <string.h>
 
 static const char call[] = "ncclCommShrink";
+enum { MOST_TIMES = 1 << 30 }; // that ranks shrink to the same; their tags follow each other
 static const uint64_t is_shrink = UINT64_C(1) << 63; // of a tag: those of splits are numbers
 
 // How often this rank has shrunk the communicator to the ranks with this hash.
@@ -40,6 +41,12 @@ void tt_shrinks_free(struct tt_shrinks *shrinks)
 static uint64_t tag_of(uint64_t hash, uint64_t time)
 {
     return (hash + time) | is_shrink;
+}
+
+bool tt_shrinks_reach(uint64_t tag, uint64_t other)
+{
+    bool are_shrinks = (tag & other & is_shrink) != 0;
+    return tag == other || (are_shrinks && ((tag - other) & ~is_shrink) < MOST_TIMES);
 }
 
 bool tt_shrinks_know(const struct tt_shrinks *shrinks, uint64_t tag)
@@ -138,7 +145,7 @@ static ncclResult_t shrink_job(struct ncclComm *comm, void *argument)
     return result;
 }
 
-// The group was dropped: who waits for this rank is told.
+// This rank does not come: who waits for it is told.
 static ncclResult_t tell_others(const void *argument, ncclResult_t result)
 {
     const struct shrinking *shrinking = argument;
@@ -154,26 +161,14 @@ static ncclResult_t tell_others(const void *argument, ncclResult_t result)
     return result;
 }
 
-static ncclResult_t check_arguments(const struct ncclComm *parent, const int *excluded, int count,
-                                    const ncclComm_t *comm_out, int flags)
+static ncclResult_t check_list(const struct ncclComm *parent, const int *excluded, int count)
 {
-    if (comm_out == NULL) {
-        return tt_fail(ncclInvalidArgument,
-                       "%s: rank %d: newcomm is NULL, must be where to write the communicator",
-                       call, parent->rank);
-    }
     if (excluded == NULL || count < 1) {
         return tt_fail(
             ncclInvalidArgument,
             "%s: rank %d: excludeRanksList is %p and excludeRanksCount %d; there must be "
             "at least one rank to leave out",
             call, parent->rank, (const void *)excluded, count);
-    }
-    if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
-        return tt_fail(ncclInvalidArgument,
-                       "%s: rank %d: shrinkFlags is %d, must be NCCL_SHRINK_DEFAULT (%d) or "
-                       "NCCL_SHRINK_ABORT (%d)",
-                       call, parent->rank, flags, NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT);
     }
     for (int i = 0; i < count; i++) {
         if (excluded[i] < 0 || excluded[i] >= parent->nranks) {
@@ -187,6 +182,22 @@ static ncclResult_t check_arguments(const struct ncclComm *parent, const int *ex
                            "out do not call it",
                            call, parent->rank, i);
         }
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t check_rest(const struct ncclComm *parent, const ncclComm_t *comm_out, int flags)
+{
+    if (comm_out == NULL) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: newcomm is NULL, must be where to write the communicator",
+                       call, parent->rank);
+    }
+    if (flags != NCCL_SHRINK_DEFAULT && flags != NCCL_SHRINK_ABORT) {
+        return tt_fail(ncclInvalidArgument,
+                       "%s: rank %d: shrinkFlags is %d, must be NCCL_SHRINK_DEFAULT (%d) or "
+                       "NCCL_SHRINK_ABORT (%d)",
+                       call, parent->rank, flags, NCCL_SHRINK_DEFAULT, NCCL_SHRINK_ABORT);
     }
     return tt_child_check_parent(parent, call);
 }
@@ -247,22 +258,26 @@ static ncclResult_t enter(struct ncclComm *parent, int flags)
     return result;
 }
 
+// From here on it is known who waits for this rank: what goes wrong is told.
 static ncclResult_t submit(struct ncclComm *parent, const int *excluded, int count,
-                           ncclComm_t *comm_out, const ncclConfig_t *config, bool aborts)
+                           ncclComm_t *comm_out, const ncclConfig_t *config, int flags)
 {
     struct ncclComm *child = NULL;
     struct shrinking *shrinking = find_members(parent, excluded, count);
     if (shrinking == NULL) {
         return ncclSystemError;
     }
-    ncclResult_t result = tt_child_allocate(parent, config, call, comm_out, &child);
+    shrinking->beginning =
+        (struct tt_beginning){.parent = parent, .user_comm = comm_out, .tell_others = tell_others};
+    shrinking->aborts = flags == NCCL_SHRINK_ABORT;
+    ncclResult_t result = check_rest(parent, comm_out, flags);
     if (result == ncclSuccess) {
-        shrinking->beginning = (struct tt_beginning){
-            .parent = parent, .user_comm = comm_out, .tell_others = tell_others};
-        shrinking->aborts = aborts;
-        result = tt_group_submit(child, TT_GROUP_INIT, shrink_job, shrinking,
-                                 sizeof *shrinking + (size_t)shrinking->count * sizeof(int));
+        result = tt_child_allocate(parent, config, call, comm_out, &child);
     }
+    result = result != ncclSuccess
+                 ? tell_others(shrinking, result)
+                 : tt_group_submit(child, TT_GROUP_INIT, shrink_job, shrinking,
+                                   sizeof *shrinking + (size_t)shrinking->count * sizeof(int));
     free(shrinking);
     return result;
 }
@@ -277,9 +292,9 @@ ncclResult_t tt_comm_shrink(struct ncclComm *parent, const int *excluded, int co
     if (result != ncclSuccess) {
         return tt_group_latch(result);
     }
-    result = check_arguments(parent, excluded, count, comm_out, flags);
+    result = check_list(parent, excluded, count);
     if (result == ncclSuccess) {
-        result = submit(parent, excluded, count, comm_out, config, flags == NCCL_SHRINK_ABORT);
+        result = submit(parent, excluded, count, comm_out, config, flags);
     }
     tt_comm_leave(parent);
     return tt_group_latch(result);

@@ -141,6 +141,24 @@ static void wrong_calls_of(int rank, int size)
           "excludeRanksList[0] is -1, must be 0 to");
     FAILS(ncclCommShrink(m.comm, list + 3, 1, &child, NULL, 0), ncclInvalidArgument,
           "is this rank");
+    // What one rank gets wrong is told to those that remain with it.
+    if (rank > 0) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.cgaClusterSize = 9;
+        if (rank == 1) {
+            FAILS(ncclCommShrink(m.comm, list, 1, &child, &config, 0), ncclInvalidArgument,
+                  "cgaClusterSize is 9, must be 0 to 8");
+            FAILS(ncclCommShrink(m.comm, list, 1, NULL, NULL, 0), ncclInvalidArgument,
+                  "newcomm is NULL");
+        } else {
+            FAILS(ncclCommShrink(m.comm, list, 1, &child, NULL, 0), ncclRemoteError, "rank 1 of");
+            FAILS(ncclCommShrink(m.comm, list, 1, &child, NULL, 0), ncclRemoteError,
+                  "newcomm is NULL");
+        }
+        EXPECT_OK(ncclCommShrink(m.comm, list, 1, &child, NULL, 0));
+        check_place(child, rank - 1, size - 1);
+        EXPECT_OK(ncclCommDestroy(child));
+    }
     // Lists that differ: each of the two waits for ranks that the other leaves out.
     if (rank < 2 && size > 3) {
         int other[] = {2, 3};
