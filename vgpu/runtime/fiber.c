@@ -130,6 +130,13 @@ static void prepend(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
     pool->free[stack->class]++;
 }
 
+// Pages that can be read and written, for stacks.
+static void *map_stacks(void *at, size_t bytes)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0);
+    return mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+}
+
 static bool add_slab(struct vgpu_stack_pool *pool, int class)
 {
     size_t bytes = (size_t)STACK_BYTES << class;
@@ -138,8 +145,7 @@ static bool add_slab(struct vgpu_stack_pool *pool, int class)
     if (!stacks) {
         return false;
     }
-    char *slab = mmap(NULL, total, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *slab = map_stacks(NULL, total);
     if (slab == MAP_FAILED) {
         free(stacks);
         return false;
@@ -167,11 +173,26 @@ static bool add_slab(struct vgpu_stack_pool *pool, int class)
 // hides races with what it does now: so the one unused for longest comes next, and some more exist
 // than are needed, so that thread i of a block does not follow thread i of the last one.
 
+// Goes on as the fiber that does nothing but make the others. Returns who ran.
+static void *enter_maker(const struct vgpu_stack_pool *pool)
+{
+    void *running = __tsan_get_current_fiber();
+    if (pool->tsan_maker) {
+        __tsan_switch_to_fiber(pool->tsan_maker, VGPU_TSAN_NO_SYNC);
+    }
+    return running;
+}
+
+// The stack gets new pages, from the maker: the next fiber on it comes after these, but not after
+// what the last one did to the old ones.
 static void destroy_fiber(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
 {
     __tsan_destroy_fiber(stack->tsan_fiber);
     stack->tsan_fiber = NULL;
     pool->tsan_fibers--;
+    void *running = enter_maker(pool);
+    (void)map_stacks(stack->low, stack->bytes);
+    __tsan_switch_to_fiber(running, VGPU_TSAN_NO_SYNC);
 }
 
 // Makes room for one more under the limit, at the cost of a free stack's.
@@ -194,10 +215,7 @@ static bool make_fiber(struct vgpu_stack_pool *pool, struct vgpu_stack *stack)
     if (pool->tsan_limit && pool->tsan_fibers >= pool->tsan_limit && !spare_fiber(pool)) {
         return false;
     }
-    void *running = __tsan_get_current_fiber();
-    if (pool->tsan_maker) {
-        __tsan_switch_to_fiber(pool->tsan_maker, VGPU_TSAN_NO_SYNC);
-    }
+    void *running = enter_maker(pool);
     stack->tsan_fiber = __tsan_create_fiber(0);
     __tsan_switch_to_fiber(running, VGPU_TSAN_NO_SYNC);
     pool->tsan_fibers++;

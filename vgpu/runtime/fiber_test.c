@@ -131,6 +131,41 @@ static void stacks_are_reused_and_watched(void)
     EXPECT_EQ(pool.made, made);
 }
 
+// Writes to the stack's memory as the fiber that runs on it.
+static void write_as_fiber(const struct vgpu_stack *stack)
+{
+    void *running = __tsan_get_current_fiber();
+    volatile long *word = (volatile long *)(void *)(stack->top - 64);
+    __tsan_switch_to_fiber(stack->tsan_fiber, VGPU_TSAN_NO_SYNC);
+    *word = 1;
+    __tsan_switch_to_fiber(running, VGPU_TSAN_NO_SYNC);
+}
+
+// The thread sanitizer reports no race between fibers that had the same stack one after another.
+static void a_new_fiber_has_the_stack_to_itself(void)
+{
+    struct vgpu_stack_pool pool = {0};
+    if (!vgpu_tsan()) {
+        SKIP("not under the thread sanitizer");
+    }
+    pool.tsan_maker = __tsan_create_fiber(0);
+    struct vgpu_stack *stack = vgpu_stack_take(&pool, 0);
+    if (!EXPECT(stack)) {
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        write_as_fiber(stack);
+        vgpu_stack_give(&pool, stack, true);
+        for (struct vgpu_stack *other = NULL; other != stack;) { // the others come first
+            other = vgpu_stack_take(&pool, 0);
+            if (!EXPECT(other)) {
+                return;
+            }
+        }
+    }
+    __tsan_destroy_fiber(pool.tsan_maker);
+}
+
 static void classes_follow_the_limit(void)
 {
     int least = vgpu_asan() || vgpu_tsan() ? VGPU_STACK_CLASS_SANITIZED : 0;
@@ -146,6 +181,7 @@ int main(void)
     RUN(a_context_may_be_left_for_good);
     RUN(a_call_returns_or_is_left);
     RUN(stacks_are_reused_and_watched);
+    RUN(a_new_fiber_has_the_stack_to_itself);
     RUN(classes_follow_the_limit);
     return expect_result();
 }
