@@ -8,18 +8,25 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { SLOTS = 256, SLOT_BYTES = 128 }; // two cache lines: each has its own readers
+enum {
+    SLOTS = 256,
+    SLOT_BYTES = 128, // two cache lines: each has its own readers
+    RESTING = 256,
+};
 
 _Static_assert(SLOT_BYTES == NCCL_ABORT_FLAG_WORDS * sizeof(uint32_t), "all its words");
 
 struct slab {
     struct slab *next;
     char *host, *device;
-    bool taken[SLOTS]; // or retired
+    bool taken[SLOTS]; // or it rests
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards the slabs
 static struct slab *slabs;
+// The last ones that were given back raised, the oldest at next_resting.
+static _Atomic uint32_t *resting[RESTING];
+static size_t next_resting;
 
 static ncclResult_t add_slab(void)
 {
@@ -78,18 +85,31 @@ ncclResult_t tt_abort_flag_take(_Atomic uint32_t **host_out, uint32_t **device_o
     return result;
 }
 
-void tt_abort_flag_give(_Atomic uint32_t *host)
+// With the mutex held.
+static void free_slot(const _Atomic uint32_t *host)
 {
-    // A kernel that has not looked yet would wait for ever if the next communicator lowered it.
-    if (host == NULL || atomic_load(host) != 0) {
-        return;
-    }
-    pthread_mutex_lock(&mutex);
     for (struct slab *s = slabs; s != NULL; s = s->next) {
-        ptrdiff_t offset = (char *)(void *)host - s->host;
+        ptrdiff_t offset = (const char *)(const void *)host - s->host;
         if (offset >= 0 && offset < (ptrdiff_t)SLOTS * SLOT_BYTES) {
             s->taken[offset / SLOT_BYTES] = false;
         }
+    }
+}
+
+void tt_abort_flag_give(_Atomic uint32_t *host)
+{
+    if (host == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&mutex);
+    if (atomic_load(host) != 0) {
+        _Atomic uint32_t *rested = resting[next_resting];
+        resting[next_resting] = host;
+        next_resting = (next_resting + 1) % RESTING;
+        host = rested;
+    }
+    if (host != NULL) {
+        free_slot(host);
     }
     pthread_mutex_unlock(&mutex);
 }

@@ -268,7 +268,8 @@ ncclResult_t tt_check_runtime(const char *call);
 
 // ---- abort_flag.c: a word that host and kernels see ---------------------------------------------
 ncclResult_t tt_abort_flag_take(_Atomic uint32_t **host_out, uint32_t **device_out);
-// Gives the word back. One that is raised is never used again: kernels may still have to see it.
+// Gives the word back. One that is raised stays so until 256 others were given back raised: a
+// kernel that has not looked yet would wait for ever if the next communicator lowered it.
 void tt_abort_flag_give(_Atomic uint32_t *host);
 
 #endif
