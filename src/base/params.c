@@ -199,8 +199,8 @@ const char *tt_param_name(enum tt_param param)
 
 const char *tt_param_of_launcher(const char *name)
 {
-    return getenv(
-        name); // NOLINT(concurrency-mt-unsafe): nobody writes it in a program with threads
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody writes it in a program with threads
+    return getenv(name);
 }
 
 const char *tt_param_peek(enum tt_param param)

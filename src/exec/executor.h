@@ -23,7 +23,7 @@ struct tt_choice; // plan/select.h
 
 // Where the memory of a team lies: zeros in a file that all processes of the team have, of which
 // only what is used takes memory.
-static const uint64_t TT_ROOM_BYTES = UINT64_C(1) << 42; // that a team may use
+#define TT_ROOM_BYTES (UINT64_C(1) << 42) // that a team may use
 struct tt_room {
     char *base;     // tt_executor->arena_bytes bytes that are mapped; 64-byte aligned
     int descriptor; // for more of it; stays the caller's; -1: of a rank alone, there is no file
