@@ -31,10 +31,12 @@ LIBS ?=
 MPI ?= 0
 MPICC ?= mpicc
 MPIRUN ?= mpirun
+# How many of them; a lesson with a number of its own says so.
+RANKS ?= 4
 ifeq ($(MPI),1)
 MPI_OBJECT := lesson_mpi.o
 LIBS += $(filter -L% -l%,$(shell $(MPICC) -show))
-LAUNCH := $(MPIRUN) -n 4
+LAUNCH := $(MPIRUN) -n $(RANKS)
 endif
 # What starts the program; empty: it starts its ranks itself.
 LAUNCH ?=
@@ -72,7 +74,7 @@ help:
 	@echo "  CUDA_HOME    $(CUDA_HOME)"
 	@echo "  NCCL_HOME    $(NCCL_HOME)"
 	@echo "  ARCH         $(ARCH)"
-	@echo "  MPI          1: ranks are processes of MPI (MPICC $(MPICC), MPIRUN $(MPIRUN))"
+	@echo "  MPI          1: ranks are processes of MPI (MPICC $(MPICC), MPIRUN $(MPIRUN), RANKS $(RANKS))"
 	@echo "options of the program: ./$(NAME) --help"
 
 .PHONY: all run clean help FORCE

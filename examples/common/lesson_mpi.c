@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,15 +20,30 @@ static void fail(const char *what, const char *why)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+// All ranks come here, with the same numbers.
+static void refuse(int rank, int started, int wanted, int most)
+{
+    if (rank == 0 && wanted != 0) {
+        printf("REFUSED: mpirun has started %d ranks; the lesson, or --ranks, wants %d: "
+               "mpirun -n %d\n",
+               started, wanted, wanted);
+    } else if (rank == 0) {
+        printf("REFUSED: mpirun has started %d ranks; lessons have at most %d\n", started, most);
+    }
+    MPI_Finalize();
+    exit(1);
+}
+
 int lesson_mpi_begin(int *ranks, int most)
 {
-    int rank, started;
+    int rank, started, wanted = *ranks;
     setvbuf(stdout, NULL, _IOLBF, 0); // lines of several processes: in the order of printing
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &started);
-    if ((*ranks != 0 && *ranks != started) || started > most) {
-        fail("--ranks", "not as many as mpirun has started, or too many");
+    MPI_Bcast(&wanted, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    if ((wanted != 0 && wanted != started) || started > most) {
+        refuse(rank, started, wanted, most);
     }
     *ranks = started;
     return rank;
