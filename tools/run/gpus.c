@@ -56,17 +56,16 @@ bool run_gpus_share(const struct run_options *options)
     cudaError_t error = cudaGetDeviceCount(&there);
     int wanted = gpus.count * options->tasks;
     if (error != cudaSuccess || wanted > there) {
-        (void)fprintf(stderr,
-                      "tutti-run: %d processes with %d GPU%s each need %d; there are %d here%s%s\n",
-                      options->tasks, gpus.count, gpus.count == 1 ? "" : "s", wanted, there,
-                      error != cudaSuccess ? ": " : "",
-                      error != cudaSuccess ? cudaGetErrorString(error) : "");
+        run_tell("%d processes with %d GPU%s each need %d; there are %d here%s%s", options->tasks,
+                 gpus.count, gpus.count == 1 ? "" : "s", wanted, there,
+                 error != cudaSuccess ? ": " : "",
+                 error != cudaSuccess ? cudaGetErrorString(error) : "");
         return false;
     }
     gpus.uuids = calloc((size_t)wanted, sizeof *gpus.uuids);
     for (int device = 0; device < wanted; device++) {
         if (gpus.uuids == NULL || !assign(device)) {
-            (void)fprintf(stderr, "tutti-run: GPU %d cannot be given to a process\n", device);
+            run_tell("GPU %d cannot be given to a process", device);
             return false;
         }
     }

@@ -1,7 +1,6 @@
 // A small process in a session of its own that reads a pipe whose other end only tutti-run has. If
 // tutti-run is killed, the pipe ends without a word, and the keeper ends the tasks and all that
-// they
-// have started. See run.h. SPDX-License-Identifier: Apache-2.0
+// they have started. See run.h. SPDX-License-Identifier: Apache-2.0
 #include "run.h"
 
 #include <errno.h>
@@ -62,11 +61,11 @@ struct run_keeper *run_keeper_start(const char *folder)
     struct run_keeper *keeper =
         mmap(NULL, sizeof *keeper, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (keeper == MAP_FAILED || pipe2(ends, O_CLOEXEC) != 0) {
-        (void)fprintf(stderr, "tutti-run: what it needs to watch its tasks: %s\n", strerror(errno));
+        run_tell("what it needs to watch its tasks: %s", strerror(errno));
         return NULL;
     }
-    keeper->pid = fork();
-    if (keeper->pid == 0) {
+    pid_t pid = fork();
+    if (pid == 0) {
         close(ends[1]);
         // Whoever reads tutti-run's output must not wait for this process.
         for (int fd = 0; fd <= 2; fd++) {
@@ -76,8 +75,9 @@ struct run_keeper *run_keeper_start(const char *folder)
     }
     close(ends[0]);
     keeper->pipe = ends[1];
-    if (keeper->pid < 0) {
-        (void)fprintf(stderr, "tutti-run: no process to watch its tasks: %s\n", strerror(errno));
+    keeper->pid = pid; // what both write, the child would make 0
+    if (pid < 0) {
+        run_tell("no process to watch its tasks: %s", strerror(errno));
         return NULL;
     }
     return keeper;

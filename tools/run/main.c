@@ -1,10 +1,11 @@
 // tutti-run: starts the processes of a job on this host and looks after them. One thread: all that
-// happens (signals, ends of tasks, output) comes out of one epoll descriptor. The others are PMIx's
-// own, and touch nothing here.
+// happens (signals, ends of tasks, output, room for it) comes out of one epoll descriptor, and
+// nothing else is waited for. The others are PMIx's own, and touch nothing here.
 // SPDX-License-Identifier: Apache-2.0
 #include "run.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +21,9 @@ enum {
     NO_START = 1,
     BY_SIGNAL = 128,
     GRACE_MS = 3000, // from the first failure, or a signal, until tasks are killed
-    EVENTS = 64,
-    DESCRIPTORS = 2 * RUN_TASKS_MAX + 256,
+    ROOM_MS = 1000,  // after a signal, for room for the last output
+    EVENTS = 4,
+    DESCRIPTORS = 3 * RUN_TASKS_MAX + 256,
 };
 
 #ifdef TUTTI_CHECKED
@@ -39,9 +41,13 @@ const char *__lsan_default_options(void)
 }
 #endif
 
+static const int enders[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+enum { ENDERS = sizeof enders / sizeof enders[0] };
+
 // How the end is going.
 struct run_end {
     bool begun, killed;
+    bool is_asked;    // by a signal
     uint64_t kill_ms; // when it is no longer waited for
 };
 
@@ -72,7 +78,10 @@ static void stop_all(const struct run_job *job)
 
 static void pass_signal(struct run_job *job, struct run_end *end, int signal)
 {
-    bool ends = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT;
+    bool ends = false;
+    for (int i = 0; i < ENDERS; i++) {
+        ends = ends || signal == enders[i];
+    }
     if (signal == SIGTSTP) {
         stop_all(job);
     } else if (!ends) {
@@ -83,6 +92,7 @@ static void pass_signal(struct run_job *job, struct run_end *end, int signal)
         job->status = job->status == 0 ? BY_SIGNAL + signal : job->status;
         begin_end(job, end, signal);
     }
+    end->is_asked = end->is_asked || ends;
 }
 
 static void look_after_ends(struct run_job *job, struct run_end *end)
@@ -109,16 +119,31 @@ static void take_signals(struct run_job *job, struct run_end *end, int fd)
     }
 }
 
-static void take_output(struct run_job *job, struct run_end *end, struct run_output *output)
+// What has become of output, which is lost where error is not 0.
+static void take_error(struct run_job *job, int error)
 {
-    if (!run_output_pass(output) && !end->begun) {
-        job->status = job->status == 0 ? BY_SIGNAL + SIGPIPE : job->status;
-        (void)fprintf(stderr, "tutti-run: nobody reads the output: the processes are ended\n");
+    if (error != 0 && job->status == 0) {
+        const char *rest = job->left > 0 ? ": the processes are ended" : "";
+        job->status = error == EPIPE ? BY_SIGNAL + SIGPIPE : NO_START;
+        if (error == EPIPE) {
+            run_tell("nobody reads the output%s", rest);
+        } else {
+            run_tell("writing the output: %s%s", strerror(error), rest);
+        }
+    }
+}
+
+static void take_output(struct run_job *job, struct run_end *end, struct run_sink *sink, int epoll)
+{
+    int error = run_sink_pass(sink, epoll);
+    take_error(job, error);
+    if (error != 0 && !end->begun) {
         begin_end(job, end, SIGTERM);
     }
 }
 
-static void run_rounds(struct run_job *job, int epoll, int signals)
+// True: a signal has ended it.
+static bool run_rounds(struct run_job *job, int epoll, int signals)
 {
     struct run_end end = {.begun = false};
     while (job->left > 0) {
@@ -133,7 +158,7 @@ static void run_rounds(struct run_job *job, int epoll, int signals)
             if (events[i].data.ptr == NULL) {
                 take_signals(job, &end, signals);
             } else {
-                take_output(job, &end, events[i].data.ptr);
+                take_output(job, &end, events[i].data.ptr, epoll);
             }
         }
         if (end.begun && !end.killed && now_ms() >= end.kill_ms) {
@@ -141,24 +166,42 @@ static void run_rounds(struct run_job *job, int epoll, int signals)
             end.killed = true;
         }
     }
+    return end.is_asked;
 }
 
 // All signals that are passed on come by a descriptor; -1: said on stderr.
 static int catch_signals(struct run_job *job)
 {
-    static const int passed[] = {SIGCHLD, SIGINT,  SIGTERM, SIGHUP,
-                                 SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
+    static const int others[] = {SIGCHLD, SIGUSR1, SIGUSR2, SIGTSTP};
     sigset_t set;
     sigemptyset(&set);
-    for (size_t i = 0; i < sizeof passed / sizeof passed[0]; i++) {
-        sigaddset(&set, passed[i]);
+    for (int i = 0; i < ENDERS; i++) {
+        sigaddset(&set, enders[i]);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        sigaddset(&set, others[i]);
     }
     (void)sigprocmask(SIG_BLOCK, &set, &job->signals);
     job->on_pipe = signal(SIGPIPE, SIG_IGN);
+    job->on_child = signal(SIGCHLD, SIG_DFL); // where it is ignored, nobody hears of ends
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-// Two descriptors a task.
+// From now on, as there are no tasks to look after any more, a signal ends tutti-run, which may
+// wait for room for output; the keeper tidies up.
+static void let_signals_end(const struct run_job *job)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < ENDERS; i++) {
+        if (sigismember(&job->signals, enders[i]) == 0) {
+            sigaddset(&set, enders[i]);
+        }
+    }
+    (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+// Three descriptors a task.
 static void raise_descriptor_limit(struct run_job *job)
 {
     (void)getrlimit(RLIMIT_NOFILE, &job->descriptors);
@@ -184,17 +227,12 @@ static int find_port(void)
     return found ? ntohs(where.sin_port) : 29500;
 }
 
-static bool start_tasks(struct run_job *job, int epoll)
+static bool start_tasks(struct run_job *job)
 {
     bool has_pmix = run_pmix_start(job);
     for (int task = 0; task < job->options->tasks; task++) {
         if (!run_task_start(job, task, has_pmix ? run_pmix_words(task) : NULL)) {
             return false;
-        }
-        for (int i = 0; i < 2; i++) {
-            struct run_output *output = &job->tasks[task].output[i];
-            struct epoll_event event = {.events = EPOLLIN, .data.ptr = output};
-            (void)epoll_ctl(epoll, EPOLL_CTL_ADD, output->fd, &event);
         }
     }
     return true;
@@ -205,12 +243,15 @@ static void run_job(struct run_job *job)
 {
     int signals = catch_signals(job);
     int epoll = epoll_create1(EPOLL_CLOEXEC);
+    int patience_ms = -1;
     struct epoll_event event = {.events = EPOLLIN};
-    if (signals < 0 || epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, signals, &event) != 0) {
-        (void)fprintf(stderr, "tutti-run: what it needs to watch its tasks: %s\n", strerror(errno));
+    job->ends = epoll_create1(EPOLL_CLOEXEC);
+    if (signals < 0 || epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, signals, &event) != 0 ||
+        job->ends < 0 || !run_sinks_open(job, epoll)) {
+        run_tell("what it needs to watch its tasks: %s", strerror(errno));
         job->status = NO_START;
-    } else if (start_tasks(job, epoll)) {
-        run_rounds(job, epoll, signals);
+    } else if (start_tasks(job)) {
+        patience_ms = run_rounds(job, epoll, signals) ? ROOM_MS : -1;
     } else {
         job->status = NO_START;
         run_tasks_signal(job, SIGKILL);
@@ -219,14 +260,14 @@ static void run_job(struct run_job *job)
             (void)run_tasks_reap(job);
         }
     }
-    run_output_drain(job);
+    let_signals_end(job);
+    take_error(job, run_output_drain(job, patience_ms));
     run_pmix_end();
 }
 
 static int start(const struct run_options *options)
 {
-    struct run_job job = {
-        .options = options, .folder = "/tmp/tutti-run.XXXXXX", .first_failed = -1};
+    struct run_job job = {.options = options, .folder = "/tmp/tutti-run.XXXXXX"};
     if (!run_find_program(&job)) {
         return job.status;
     }
@@ -236,9 +277,12 @@ static int start(const struct run_options *options)
     raise_descriptor_limit(&job);
     job.tasks = calloc((size_t)options->tasks, sizeof *job.tasks);
     if (job.tasks == NULL || mkdtemp(job.folder) == NULL) {
-        (void)fprintf(stderr, "tutti-run: a folder in /tmp: %s\n", strerror(errno));
+        run_tell("a folder in /tmp: %s", strerror(errno));
         free(job.tasks);
         return NO_START;
+    }
+    for (int task = 0; task < options->tasks; task++) {
+        job.tasks[task] = (struct run_task){.handle = -1, .output = {{.fd = -1}, {.fd = -1}}};
     }
     job.port = find_port();
     job.keeper = run_keeper_start(job.folder);
@@ -253,12 +297,25 @@ static int start(const struct run_options *options)
     return job.status;
 }
 
+// What is opened later must not take the place of an input or output that is closed.
+static void open_standard(void)
+{
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct run_options options;
     char problem[200];
+    open_standard();
     if (!run_options_read(argc, argv, &options, problem, sizeof problem)) {
-        (void)fprintf(stderr, "tutti-run: %s (tutti-run --help)\n", problem);
+        run_tell("%s (tutti-run --help)", problem);
         return WRONG_CALL;
     }
     if (options.help || options.version) {

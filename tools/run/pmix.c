@@ -119,9 +119,8 @@ static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status,
 {
     int none = 0;
     (void)object, (void)procs, (void)count, (void)done, (void)context;
-    (void)fprintf(stderr, "tutti-run: rank %u ends the job with status %d (PMIx_Abort)%s%s\n",
-                  proc->rank, status, text != NULL && *text != 0 ? ": " : "",
-                  text != NULL ? text : "");
+    run_tell("rank %u ends the job with status %d (PMIx_Abort)%s%s", proc->rank, status,
+             text != NULL && *text != 0 ? ": " : "", text != NULL ? text : "");
     (void)atomic_compare_exchange_strong(&aborted, &none, (status & 0xff) == 0 ? 1 : status & 0xff);
     (void)kill(getpid(), SIGCHLD); // the main thread looks
     return PMIX_OPERATION_SUCCEEDED;
@@ -269,13 +268,13 @@ bool run_pmix_start(const struct run_job *job)
     put(&info[1], PMIX_HOSTNAME, PMIX_STRING, host);
     pmix_status_t status = pmix.init(&module, info, 2);
     if (status != PMIX_SUCCESS) {
-        (void)fprintf(stderr, "tutti-run: without PMIx: %s\n", pmix.text(status));
+        run_tell("without PMIx: %s", pmix.text(status));
         return false;
     }
     server.is_up = true;
     bool good = describe_job(job->options, host) && add_clients(job->options->tasks);
     if (!good) {
-        (void)fprintf(stderr, "tutti-run: without PMIx: its server does not take the job\n");
+        run_tell("without PMIx: its server does not take the job");
     }
     return good;
 }

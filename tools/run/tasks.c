@@ -6,12 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { NOT_FOUND = 127, NOT_RUNNABLE = 126, BY_SIGNAL = 128 }; // statuses, as shells have them
+enum { EVENTS = 64 };
 
 static bool is_program(const char *path)
 {
@@ -40,10 +43,10 @@ bool run_find_program(struct run_job *job)
         return true;
     }
     bool exists = is_path && access(name, F_OK) == 0;
-    (void)fprintf(stderr, "tutti-run: %s: %s\n", name,
-                  exists    ? "not a program, or not allowed to run (chmod +x)"
-                  : is_path ? "there is no such file"
-                            : "no program of this name in PATH; of this folder: ./name");
+    run_tell("%s: %s", name,
+             exists    ? "not a program, or not allowed to run (chmod +x)"
+             : is_path ? "there is no such file"
+                       : "no program of this name in PATH; of this folder: ./name");
     job->status = exists ? NOT_RUNNABLE : NOT_FOUND;
     return false;
 }
@@ -63,6 +66,7 @@ __attribute__((noreturn)) static void become(const struct run_job *job, int task
         _exit(NOT_RUNNABLE);
     }
     (void)signal(SIGPIPE, job->on_pipe);
+    (void)signal(SIGCHLD, job->on_child);
     (void)sigprocmask(SIG_SETMASK, &job->signals, NULL);
     (void)setrlimit(RLIMIT_NOFILE, &job->descriptors);
     execve(job->program, job->options->program, environment);
@@ -84,6 +88,23 @@ static bool open_pipes(struct run_task *task, int index, int theirs[2])
     return true;
 }
 
+// Has job->ends and the sinks tell of the task.
+static bool watch(struct run_job *job, int task)
+{
+    struct run_task *started = &job->tasks[task];
+    struct epoll_event end = {.events = EPOLLIN, .data.u32 = (uint32_t)task};
+    bool good = true;
+    started->handle = (int)syscall(SYS_pidfd_open, started->pid, 0);
+    if (started->handle >= 0) {
+        good = epoll_ctl(job->ends, EPOLL_CTL_ADD, started->handle, &end) == 0;
+    }
+    for (int i = 0; i < 2 && good; i++) {
+        struct epoll_event output = {.events = EPOLLIN, .data.ptr = &started->output[i]};
+        good = epoll_ctl(job->sinks[i].pipes, EPOLL_CTL_ADD, started->output[i].fd, &output) == 0;
+    }
+    return good;
+}
+
 bool run_task_start(struct run_job *job, int task, char *const *pmix_words)
 {
     struct run_task *started = &job->tasks[task];
@@ -100,9 +121,11 @@ bool run_task_start(struct run_job *job, int task, char *const *pmix_words)
         run_keeper_add(job->keeper, task, pid);
         started->pid = pid;
         job->left++;
-    } else {
-        (void)fprintf(stderr, "tutti-run: starting process %d of %d: %s\n", task,
-                      job->options->tasks, strerror(errno));
+        good = watch(job, task);
+    }
+    good = good && pid > 0;
+    if (!good) {
+        run_tell("starting process %d of %d: %s", task, job->options->tasks, strerror(errno));
     }
     for (int i = 0; i < 2; i++) {
         if (theirs[i] >= 0) {
@@ -110,7 +133,7 @@ bool run_task_start(struct run_job *job, int task, char *const *pmix_words)
         }
     }
     run_environment_free(environment);
-    return pid > 0;
+    return good;
 }
 
 void run_tasks_signal(const struct run_job *job, int signal)
@@ -122,54 +145,63 @@ void run_tasks_signal(const struct run_job *job, int signal)
     }
 }
 
-static void tell_failure(const struct run_job *job, int task, pid_t pid)
+static void tell_failure(const struct run_job *job, int task, pid_t pid, int status)
 {
-    int status = job->tasks[task].status;
     const char *rest = job->left > 0 ? "; the others are ended" : "";
     if (WIFSIGNALED(status)) {
-        (void)fprintf(stderr, "tutti-run: rank %d (pid %d) was ended by signal %d (%s)%s%s\n", task,
-                      (int)pid, WTERMSIG(status), strsignal(WTERMSIG(status)),
-                      WCOREDUMP(status) ? ", core dumped" : "", rest);
+        run_tell("rank %d (pid %d) was ended by signal %d (%s)%s%s", task, (int)pid,
+                 WTERMSIG(status), strsignal(WTERMSIG(status)),
+                 WCOREDUMP(status) ? ", core dumped" : "", rest);
     } else {
-        (void)fprintf(stderr, "tutti-run: rank %d (pid %d) failed with status %d%s\n", task,
-                      (int)pid, WEXITSTATUS(status), rest);
+        run_tell("rank %d (pid %d) failed with status %d%s", task, (int)pid, WEXITSTATUS(status),
+                 rest);
     }
 }
 
-static void take_end(struct run_job *job, int task, pid_t pid, int status)
+// True: it is the first that has failed.
+static bool take_end(struct run_job *job, int task)
 {
     struct run_task *ended = &job->tasks[task];
-    ended->pid = 0;
-    ended->ended = true;
-    ended->status = status;
-    job->left--;
-    (void)kill(-pid, SIGKILL); // what it has started and left
+    pid_t pid = ended->pid;
+    siginfo_t info = {.si_pid = 0};
+    int status = 0;
+    if (pid <= 0 || waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0) {
+        return false;
+    }
+    // What it has started and left: before waitpid(), as the number may be another's after it.
+    (void)kill(-pid, SIGKILL);
     run_keeper_forget(job->keeper, task);
+    (void)waitpid(pid, &status, 0);
+    ended->pid = 0;
+    job->left--;
+    if (ended->handle >= 0) {
+        close(ended->handle);
+    }
+    if (status == 0 || job->status != 0) {
+        return false;
+    }
+    job->status = WIFEXITED(status) ? WEXITSTATUS(status) : BY_SIGNAL + WTERMSIG(status);
+    for (int i = 0; i < 2; i++) { // its last words first
+        (void)run_output_pass(&ended->output[i]);
+    }
+    tell_failure(job, task, pid, status);
+    return true;
 }
 
 bool run_tasks_reap(struct run_job *job)
 {
+    struct epoll_event events[EVENTS];
     bool failed = false;
-    int status;
-    pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        int task = 0;
-        while (task < job->options->tasks && job->tasks[task].pid != pid) {
-            task++;
+    int count = EVENTS;
+    while (count == EVENTS) {
+        count = epoll_wait(job->ends, events, EVENTS, 0);
+        for (int i = 0; i < count; i++) {
+            failed = take_end(job, (int)events[i].data.u32) || failed;
         }
-        if (task == job->options->tasks) {
-            continue;
-        }
-        take_end(job, task, pid, status);
-        if (status != 0 && job->first_failed < 0 && job->status == 0) {
-            failed = true;
-            job->first_failed = task;
-            job->status = WIFEXITED(status) ? WEXITSTATUS(status) : BY_SIGNAL + WTERMSIG(status);
-            for (int i = 0; i < 2; i++) { // its last words first
-                (void)run_output_pass(&job->tasks[task].output[i]);
-            }
-            tell_failure(job, task, pid);
-        }
+    }
+    for (int task = 0; task < job->options->tasks; task++) { // in no order, on old kernels
+        failed = (job->tasks[task].handle < 0 && take_end(job, task)) || failed;
     }
     return failed;
 }

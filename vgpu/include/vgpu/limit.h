@@ -42,7 +42,7 @@ static inline int vgpuLimitDevices(uint64_t allowed)
         count = (unsigned char)(count + (allowed >> device & 1));
     }
     // Loads of a word of the call; comparisons that go on, or leave for the last line: allow.
-    const uint32_t load = BPF_LD | BPF_W | BPF_ABS, equal = BPF_JMP | BPF_JEQ | BPF_K;
+    const uint16_t load = BPF_LD | BPF_W | BPF_ABS, equal = BPF_JMP | BPF_JEQ | BPF_K;
     const struct sock_filter before[BEFORE] = {
         {load, 0, 0, offsetof(struct seccomp_data, arch)},
         {equal, 0, (unsigned char)(count + 6), AUDIT_ARCH_X86_64},
