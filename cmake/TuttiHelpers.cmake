@@ -264,12 +264,38 @@ function(tutti_nvcc_program name output sources options)
     set_property(GLOBAL PROPERTY "TUTTI_PROGRAM:${output}" ${name})
 endfunction()
 
-# A libFuzzer target and a short run of it as a test (label fuzz), where clang is installed, and a longer one (full):
+# Sets TUTTI_CLANG to a clang that has libFuzzer and the sanitizers; to something false where there is none.
+function(tutti_find_fuzzer)
+    if(DEFINED TUTTI_CLANG)
+        return()
+    endif()
+    set(source ${CMAKE_BINARY_DIR}/CMakeFiles/fuzzer.c)
+    file(WRITE ${source} "int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n);
+int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d == 0 && n > 0; }\n")
+    set(found FALSE)
+    foreach(name clang clang-14 clang-16)
+        find_program(TUTTI_${name} ${name})
+        mark_as_advanced(TUTTI_${name})
+        if(TUTTI_${name} AND NOT found)
+            execute_process(COMMAND ${TUTTI_${name}} -fsanitize=fuzzer,address,undefined ${source} -o ${source}.out
+                RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+            if(status EQUAL 0)
+                set(found ${TUTTI_${name}})
+            endif()
+        endif()
+    endforeach()
+    if(NOT found)
+        message(STATUS "No clang with libFuzzer (Debian and Ubuntu: clang and libclang-rt-dev): no fuzz tests")
+    endif()
+    set(TUTTI_CLANG ${found} CACHE STRING "A clang that has libFuzzer and the sanitizers; FALSE: no fuzz tests")
+endfunction()
+
+# A libFuzzer target and a short run of it as a test (label fuzz), where clang has it, and a longer one (full):
 #   tutti_fuzz(name SOURCES a.c fuzz.c [OPTIONS compiler options] [SEEDS folder] [DEPENDS targets])
 # What it finds lies beside the program, in build/cpu/tests/crash-*.
 function(tutti_fuzz name)
     cmake_parse_arguments(T "" "SEEDS" "SOURCES;OPTIONS;DEPENDS" ${ARGN})
-    find_program(TUTTI_CLANG NAMES clang clang-14 clang-16) # libFuzzer comes with clang alone
+    tutti_find_fuzzer()
     if(NOT TUTTI_TESTS OR NOT TUTTI_CLANG OR TUTTI_SANITIZE)
         return()
     endif()
