@@ -226,6 +226,8 @@ bool tt_team_drain(struct ncclComm *comm, bool *gave_up_out);
 void tt_team_leave(struct ncclComm *comm);
 
 // ---- handles.c: which handles are alive ---------------------------------------------------------
+// ncclInvalidUsage in a child by fork() of a process that had communicators: it can make none.
+ncclResult_t tt_handle_check_process(const char *call);
 ncclResult_t tt_handle_add(struct ncclComm *comm);
 // For a look, which is short and waits for nothing: the n-th live communicator (NULL: there are not
 // so many), or one that may be gone (false: it is). Left with tt_handle_looked.

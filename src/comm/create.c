@@ -32,6 +32,7 @@ static ncclResult_t check_device(const char *call, int rank, int *device_out)
 {
     int count = 0;
     TRY(tt_check_runtime(call));
+    TRY(tt_handle_check_process(call));
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0) {
         char why[320], host[64] = "";

@@ -42,15 +42,21 @@ static void watch_forks(void)
     (void)pthread_atfork(NULL, NULL, note_fork);
 }
 
+ncclResult_t tt_handle_check_process(const char *call)
+{
+    return !was_inherited()
+               ? ncclSuccess
+               : tt_fail(ncclInvalidUsage,
+                         "%s: this is process %d, a child by fork() of process %d, which had "
+                         "communicators: CUDA does not go on in a child; fork before the first one "
+                         "is made, or exec a new program",
+                         call, (int)getpid(), (int)atomic_load(&owner));
+}
+
 ncclResult_t tt_handle_add(struct ncclComm *comm)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, watch_forks);
-    if (was_inherited()) { // the parent's communicators and locks mean nothing here
-        pthread_mutex_init(&mutex, NULL);
-        live_count = 0;
-        atomic_store_explicit(&is_inherited, false, memory_order_relaxed);
-    }
     atomic_store(&owner, getpid());
     pthread_mutex_lock(&mutex);
     if (live_count == live_capacity) {
@@ -173,8 +179,8 @@ ncclResult_t tt_comm_enter_any(struct ncclComm *comm, const char *call)
     if (was_inherited()) {
         return tt_fail(
             ncclInvalidUsage,
-            "%s: comm %p belongs to process %d, this is process %d, its child by fork(): "
-            "a child cannot use its parent's communicators; make new ones here",
+            "%s: comm %p belongs to process %d, this is process %d, its child by fork(), which "
+            "can neither use it nor make new ones: CUDA does not go on in a child",
             call, (const void *)comm, (int)atomic_load(&owner), (int)getpid());
     }
     if (!tt_handle_enter(comm, call)) {

@@ -48,17 +48,28 @@ static void add_up(const struct member *m, int *memory)
 
 enum way { END_AT_ONCE, EXIT, CALL, WAYS };
 
+// 0: the child is told whose communicator it is.
+static int calls_parents(const struct member *m, int *memory)
+{
+    char owner[64];
+    (void)snprintf(owner, sizeof owner, "belongs to process %d, this is process %d", (int)getppid(),
+                   (int)getpid());
+    return ncclAllReduce(memory, memory, COUNT, ncclInt, ncclSum, m->comm, m->stream) !=
+               ncclInvalidUsage ||
+           strstr(ncclGetLastError(NULL), owner) == NULL;
+}
+
 // What a child does. Its status: 0: all was right.
 static void be_child(enum way way, const struct member *m, int *memory)
 {
     int status = 0;
     if (way == CALL) {
-        char owner[64];
-        (void)snprintf(owner, sizeof owner, "belongs to process %d, this is process %d",
-                       (int)getppid(), (int)getpid());
-        status = ncclAllReduce(memory, memory, COUNT, ncclInt, ncclSum, m->comm, m->stream) !=
-                     ncclInvalidUsage ||
-                 strstr(ncclGetLastError(NULL), owner) == NULL;
+        ncclUniqueId id = {{0}};
+        ncclComm_t comm = NULL;
+        status = calls_parents(m, memory);
+        status |= ncclCommInitRank(&comm, 1, id, 0) != ncclInvalidUsage || comm != NULL ||
+                  strstr(ncclGetLastError(NULL), "a child by fork()") == NULL;
+        status |= calls_parents(m, memory);
     }
 #if !defined(__SANITIZE_ADDRESS__) // which would look for leaks in what threads left
     if (way != END_AT_ONCE) {
