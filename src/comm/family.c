@@ -42,7 +42,9 @@ struct head {
 
 // One process's part.
 struct tt_family {
-    _Atomic int references;
+    struct tt_family *next; // `mutex`
+    int references;         // `mutex`
+    uint64_t hash;          // of the first communicator
     int descriptor;
     struct head *head;
     int process, processes;
@@ -52,6 +54,9 @@ struct tt_family {
     _Atomic bool has_deaths;
     _Atomic bool is_dead[]; // [processes]
 };
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards the list
+static struct tt_family *families;
 
 static size_t head_bytes(int processes)
 {
@@ -169,11 +174,16 @@ static ncclResult_t open_family(const struct ncclComm *comm, int descriptor, int
     }
     tt_holdings_add(TT_HOLD_MAPPINGS, head_bytes(processes));
     family->references = 1;
+    family->hash = comm->hash;
     family->descriptor = descriptor;
     family->head = head;
     family->process = comm->peers[comm->rank].process;
     family->processes = processes;
     tt_bootstrap_derive_key(comm->bootstrap, "family", family->key);
+    pthread_mutex_lock(&mutex);
+    family->next = families;
+    families = family;
+    pthread_mutex_unlock(&mutex);
     result = begin_life(family, comm);
     if (result != ncclSuccess) {
         tt_family_release(family);
@@ -185,12 +195,48 @@ static ncclResult_t open_family(const struct ncclComm *comm, int descriptor, int
 
 void tt_family_hold(struct tt_family *family)
 {
-    atomic_fetch_add(&family->references, 1);
+    pthread_mutex_lock(&mutex);
+    family->references++;
+    pthread_mutex_unlock(&mutex);
+}
+
+// Holds that of a first communicator; NULL: this process has it no more.
+static struct tt_family *find_family(uint64_t hash)
+{
+    pthread_mutex_lock(&mutex);
+    struct tt_family *family = families;
+    while (family != NULL && family->hash != hash) {
+        family = family->next;
+    }
+    if (family != NULL) {
+        family->references++;
+    }
+    pthread_mutex_unlock(&mutex);
+    return family;
+}
+
+// With the mutex held.
+static void take_out(const struct tt_family *family)
+{
+    struct tt_family **at = &families;
+    while (*at != family) {
+        at = &(*at)->next;
+    }
+    *at = family->next;
 }
 
 void tt_family_release(struct tt_family *family)
 {
-    if (family == NULL || atomic_fetch_sub(&family->references, 1) > 1) {
+    if (family == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&mutex);
+    bool last = --family->references == 0;
+    if (last) {
+        take_out(family);
+    }
+    pthread_mutex_unlock(&mutex);
+    if (!last) {
         return;
     }
     // Where the thread does not answer, as the process ends, the mutex stays mapped: the thread's
@@ -240,7 +286,6 @@ ncclResult_t tt_family_found(struct ncclComm *comm, struct tt_family **family_ou
 {
     int descriptor = -1, processes = count_processes(comm);
     struct tt_family *family = NULL;
-    void *const *all = NULL;
     if (comm->rank == 0) {
         TRY(make_file(processes, &descriptor));
     }
@@ -257,14 +302,11 @@ ncclResult_t tt_family_found(struct ncclComm *comm, struct tt_family **family_ou
     if (leads) {
         TRY(open_family(comm, descriptor, processes, &family));
     }
-    // The others take theirs while the leader, which leaves last, has one.
-    ncclResult_t result = tt_local_exchange(comm, family, &all);
-    if (result == ncclSuccess && !leads) {
-        family = all[0];
-        tt_family_hold(family);
-    }
-    if (result == ncclSuccess) {
-        result = tt_local_barrier(comm);
+    ncclResult_t result = tt_local_barrier(comm); // the leader has it, unless it has failed since
+    if (result == ncclSuccess && !leads && (family = find_family(comm->hash)) == NULL) {
+        result = tt_leaders_reason(
+            comm, tt_fail(ncclRemoteError, "rank %d: the first rank of its process has failed",
+                          comm->rank));
     }
     if (result != ncclSuccess) {
         tt_family_release(family);
