@@ -175,38 +175,59 @@ static void failures(void)
     EXPECT(WIFSIGNALED(statuses[1]));
 }
 
-// The room of a communicator is one's who has it, in whatever order those come and leave who make
-// it: rank 0's process comes twice, as its second thread does where the first has failed already.
+// One of two ranks of a communicator, and a room that rank 0 has taken in its family.
+struct guest {
+    struct member m;
+    ncclComm_t comm;
+    struct tt_family *family;
+    int process[2];
+    struct tt_room_slot slots[2]; // rank 0's is the room
+};
+
+static bool arrive(struct guest *g, int rank, int size)
+{
+    *g = (struct guest){.comm = NULL};
+    if (!join(&g->m, &g->comm, rank, size)) {
+        return false;
+    }
+    g->family = tt_board_family(g->comm->board);
+    for (int r = 0; r < size; r++) {
+        g->process[r] = tt_board_process(g->comm->board, r);
+    }
+    return rank > 0 || EXPECT_OK(tt_family_take(g->family, &g->slots[0]));
+}
+
+static ncclResult_t enter(struct guest *g, struct tt_board **board_out)
+{
+    return tt_board_open(g->family, g->slots[0], g->process, 2, board_out);
+}
+
+// The room is theirs who have it, in whatever order those come and leave who make a communicator:
+// rank 0's process comes twice, as its second thread does where the first has failed already.
 static void come_again(int rank, int size)
 {
-    struct member m;
-    ncclComm_t comm = NULL;
+    struct guest g;
     struct tt_board *board = NULL;
-    struct tt_room_slot slots[2] = {{0}}, other;
-    if (!join(&m, &comm, rank, size)) {
+    struct tt_room_slot other;
+    if (!arrive(&g, rank, size)) {
         return;
     }
-    struct tt_family *family = tt_board_family(comm->board);
-    int process[] = {tt_board_process(comm->board, 0), tt_board_process(comm->board, 1)};
-    if (rank == 0) {
-        EXPECT_OK(tt_family_take(family, &slots[0]));
-    }
-    EXPECT_OK(tt_meet_allgather(comm, slots, sizeof slots[0]));
+    EXPECT_OK(tt_meet_allgather(g.comm, g.slots, sizeof g.slots[0]));
     if (rank == 1) {
-        EXPECT_OK(tt_board_open(family, slots[0], process, 2, &board));
+        EXPECT_OK(enter(&g, &board));
         tt_board_fail(board, ncclRemoteError, -1, "rank 1 is still there");
     }
     ranks_barrier();
     for (int i = 0; rank == 0 && i < 2; i++) {
-        EXPECT_OK(tt_board_open(family, slots[0], process, 2, &board));
+        EXPECT_OK(enter(&g, &board));
         EXPECT_EQ(tt_board_failure(board, NULL, NULL), ncclRemoteError);
         tt_board_release(board);
     }
     if (rank == 0) {
-        tt_family_leave(family, slots[0].number); // as who has taken it
-        EXPECT_OK(tt_family_take(family, &other));
-        EXPECT(other.number != slots[0].number);
-        tt_family_leave(family, other.number);
+        tt_family_leave(g.family, g.slots[0].number); // as who has taken it
+        EXPECT_OK(tt_family_take(g.family, &other));
+        EXPECT(other.number != g.slots[0].number);
+        tt_family_leave(g.family, other.number);
     }
     ranks_barrier();
     if (rank == 1) {
@@ -214,39 +235,35 @@ static void come_again(int rank, int size)
         tt_board_release(board);
     }
     ranks_barrier();
-    leave(&m, comm);
+    leave(&g.m, g.comm);
 }
 
 // A room that somebody never came to is free when the others have left, and he comes too late.
 static void come_too_late(int rank, int size)
 {
-    struct member m;
-    ncclComm_t comm = NULL;
+    struct guest g;
     struct tt_board *board = NULL;
-    struct tt_room_slot slots[2] = {{0}}, other;
-    if (!join(&m, &comm, rank, size)) {
+    struct tt_room_slot other;
+    if (!arrive(&g, rank, size)) {
         return;
     }
-    struct tt_family *family = tt_board_family(comm->board);
-    int process[] = {tt_board_process(comm->board, 0), tt_board_process(comm->board, 1)};
     if (rank == 0) {
-        EXPECT_OK(tt_family_take(family, &slots[0]));
-        EXPECT_OK(tt_board_open(family, slots[0], process, 2, &board));
-        tt_family_leave(family, slots[0].number); // as who has taken it
+        EXPECT_OK(enter(&g, &board));
+        tt_family_leave(g.family, g.slots[0].number); // as who has taken it
         tt_board_release(board);
-        EXPECT_OK(tt_family_take(family, &other)); // for another one
-        EXPECT_EQ(other.number, slots[0].number);
+        EXPECT_OK(tt_family_take(g.family, &other)); // for another one
+        EXPECT_EQ(other.number, g.slots[0].number);
     }
-    EXPECT_OK(tt_meet_allgather(comm, slots, sizeof slots[0]));
+    EXPECT_OK(tt_meet_allgather(g.comm, g.slots, sizeof g.slots[0]));
     if (rank == 1) {
-        EXPECT_EQ(tt_board_open(family, slots[0], process, 2, &board), ncclRemoteError);
+        EXPECT_EQ(enter(&g, &board), ncclRemoteError);
         EXPECT_CONTAINS(tt_thread_error(), "given up making it");
     }
     ranks_barrier();
     if (rank == 0) {
-        tt_family_leave(family, other.number);
+        tt_family_leave(g.family, other.number);
     }
-    leave(&m, comm);
+    leave(&g.m, g.comm);
 }
 
 static void rooms(void)
