@@ -271,12 +271,26 @@ static bool is_short(const struct tt_host *host, size_t bytes)
     return bytes <= (size_t)(is_crowded ? SHORT_BYTES_CROWDED : SHORT_BYTES);
 }
 
+// Threads may make a rank's first calls at once.
+static ncclResult_t make_run(struct tt_host *host)
+{
+    struct tt_run *none = NULL, *run = tt_run_new(host->nranks);
+    if (run == NULL) {
+        return tt_fail(ncclSystemError, "rank %d: no memory to run a collective of %d ranks",
+                       host->rank, host->nranks);
+    }
+    if (!__atomic_compare_exchange_n(&host->run, &none, run, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE)) {
+        tt_run_free(run);
+    }
+    return ncclSuccess;
+}
+
 ncclResult_t tt_collective_launch(struct tt_host *host, const struct tt_op *op,
                                   const struct tt_call_context *context, cudaStream_t stream)
 {
-    if (host->run == NULL && (host->run = tt_run_new(host->nranks)) == NULL) {
-        return tt_fail(ncclSystemError, "rank %d: no memory to run a collective of %d ranks",
-                       host->rank, host->nranks);
+    if (__atomic_load_n(&host->run, __ATOMIC_ACQUIRE) == NULL) {
+        TRY(make_run(host));
     }
     size_t send = tt_op_send_bytes(op, host->rank, host->nranks);
     size_t recv = tt_op_recv_bytes(op, host->rank, host->nranks);
