@@ -16,11 +16,14 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -312,6 +315,36 @@ static void local_exchange(void)
     run_thread_ranks(4, exchange_pointers, 60);
 }
 
+// ---- Late greetings -----------------------------------------------------------------------------
+
+static _Atomic int connects_late; // ms that this process's next connection to a rank takes
+
+// In place of the system's: between a connection and its greeting the process gets no processor.
+int connect(int fd, const struct sockaddr *where, socklen_t length)
+{
+    int result = (int)syscall(SYS_connect, fd, where, length);
+    if (result == 0 && where->sa_family == AF_UNIX) {
+        poll(NULL, 0, atomic_exchange(&connects_late, 0));
+    }
+    return result;
+}
+
+static void greet_late(int rank, int size)
+{
+    struct member m;
+    connects_late = rank == 0 ? 3000 : 0;
+    if (member_join(&m, rank, size)) {
+        EXPECT_EQ(connects_late, 0);
+        pass_once(m.comm, 1, 0);
+        member_leave(&m);
+    }
+}
+
+static void late_greetings(void)
+{
+    run_ranks(2, greet_late, 60);
+}
+
 int main(void)
 {
     RUN(processes);
@@ -323,5 +356,6 @@ int main(void)
     RUN(namespaces);
     RUN(local_abort);
     RUN(local_exchange);
+    RUN(late_greetings);
     return expect_result();
 }

@@ -30,7 +30,8 @@
 enum {
     NAME_BYTES = 16,
     SLICE_MS = 20,
-    GREETING_PATIENCE_MS = 2000,
+    GREETING_PATIENCE_MS = 2000, // with who may be a stranger; a rank comes again
+    MOST_TRIES = 16,
     PROOF_BYTES = 32,
     TOLD_WITHIN_MS = 500
 };
@@ -136,7 +137,8 @@ static void make_proof(const struct meeting *m, int from, int to, unsigned char 
     sodium_memzero(key, sizeof key);
 }
 
-static ncclResult_t greet(const struct meeting *m, int fd, int to)
+// False: the other side has hung up.
+static bool greet(const struct meeting *m, int fd, int to)
 {
     struct greeting greeting = {.process = m->mine};
     make_proof(m, m->mine, to, greeting.proof);
@@ -144,12 +146,13 @@ static ncclResult_t greet(const struct meeting *m, int fd, int to)
     do {
         n = send(fd, &greeting, sizeof greeting, MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
-    if (n != (ssize_t)sizeof greeting) {
-        return tt_leaders_reason(
-            m->comm,
-            tt_fail(ncclSystemError, "rank %d: greeting another process: %m", m->comm->rank));
-    }
-    return ncclSuccess;
+    return n == (ssize_t)sizeof greeting;
+}
+
+static ncclResult_t greeting_failed(const struct meeting *m)
+{
+    return tt_leaders_reason(
+        m->comm, tt_fail(ncclSystemError, "rank %d: greeting another process: %m", m->comm->rank));
 }
 
 // Reads a greeting; *process_out is -1 where none comes in time or it is not believed. patience_ms
@@ -197,6 +200,13 @@ static void hold_socket(struct tt_local *local, int process, int fd)
     tt_holdings_add(TT_HOLD_CONNECTIONS, 1);
 }
 
+static void drop_socket(struct tt_local *local, int process)
+{
+    close(local->sockets[process]);
+    local->sockets[process] = -1;
+    tt_holdings_remove(TT_HOLD_CONNECTIONS, 1);
+}
+
 static ncclResult_t connect_to(const struct meeting *m, int process)
 {
     struct sockaddr_un where;
@@ -219,7 +229,22 @@ static ncclResult_t connect_to(const struct meeting *m, int process)
         }
         TRY(tt_leaders_wait(m->comm, -1, 0, 1, &in_time)); // its queue is full
     }
-    return greet(m, fd, process);
+    return ncclSuccess;
+}
+
+// Connects and greets, of `tries` as often as it must: a rank that takes long to greet, as it has
+// no processor, is sent away as a stranger is.
+static ncclResult_t reach(const struct meeting *m, int process, int *tries)
+{
+    TRY(connect_to(m, process));
+    while (!greet(m, m->comm->local->sockets[process], process)) {
+        if (--*tries == 0) {
+            return greeting_failed(m);
+        }
+        drop_socket(m->comm->local, process);
+        TRY(connect_to(m, process));
+    }
+    return ncclSuccess;
 }
 
 // Takes one connection, of a lower process or a stranger; strangers are sent away.
@@ -246,7 +271,7 @@ static ncclResult_t accept_one(const struct meeting *m, int *missing)
     }
     hold_socket(m->comm->local, process, fd);
     *missing -= 1;
-    return greet(m, fd, process);
+    return greet(m, fd, process) ? ncclSuccess : greeting_failed(m);
 }
 
 static ncclResult_t accept_from_lower(const struct meeting *m)
@@ -261,10 +286,15 @@ static ncclResult_t accept_from_lower(const struct meeting *m)
     return ncclSuccess;
 }
 
-static ncclResult_t read_answer(const struct meeting *m, int process)
+static ncclResult_t read_answer(const struct meeting *m, int process, int *tries)
 {
     int answered = -1;
     TRY(read_greeting(m, m->comm->local->sockets[process], 0, &answered));
+    while (answered != process && --*tries > 0) {
+        drop_socket(m->comm->local, process);
+        TRY(reach(m, process, tries));
+        TRY(read_greeting(m, m->comm->local->sockets[process], 0, &answered));
+    }
     if (answered != process) {
         return tt_leaders_reason(
             m->comm, tt_fail(ncclSystemError,
@@ -280,14 +310,15 @@ static ncclResult_t read_answer(const struct meeting *m, int process)
 static ncclResult_t connect_all(const struct meeting *m)
 {
     ncclResult_t result = ncclSuccess;
+    int tries = MOST_TRIES;
     for (int p = m->mine + 1; p < m->processes && result == ncclSuccess; p++) {
-        result = is_neighbour(m->comm, p) ? connect_to(m, p) : ncclSuccess;
+        result = is_neighbour(m->comm, p) ? reach(m, p, &tries) : ncclSuccess;
     }
     if (result == ncclSuccess) {
         result = accept_from_lower(m);
     }
     for (int p = m->mine + 1; p < m->processes && result == ncclSuccess; p++) {
-        result = is_neighbour(m->comm, p) ? read_answer(m, p) : ncclSuccess;
+        result = is_neighbour(m->comm, p) ? read_answer(m, p, &tries) : ncclSuccess;
     }
     return result;
 }
