@@ -251,7 +251,8 @@ static void killed_in_work(int rank, int size)
         poll(NULL, 0, 30);
         (void)kill(getpid(), SIGKILL);
     }
-    EXPECT_OK(ncclAllReduce(buffer, buffer, 1000, ncclFloat, ncclSum, m.comm, m.stream));
+    ncclResult_t result = ncclAllReduce(buffer, buffer, 1000, ncclFloat, ncclSum, m.comm, m.stream);
+    EXPECT(result == ncclSuccess || result == ncclRemoteError); // this rank may be late
     struct stopwatch watch = stopwatch_start();
     (void)cudaStreamSynchronize(m.stream);
     while (member_state(&m) == ncclSuccess && stopwatch_is_within(&watch, 5)) {
