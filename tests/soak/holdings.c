@@ -1,6 +1,8 @@
 // See holdings.h. SPDX-License-Identifier: Apache-2.0
 #include "holdings.h"
+#include "expect.h"
 
+#include <cuda_runtime.h>
 #include <dirent.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -14,24 +16,25 @@ enum { IS_SANITIZED = 1 }; // they keep what is freed, and map what they like
 enum { IS_SANITIZED = 0 };
 #endif
 
-// The library keeps the last 256 communicators that ended, so that a handle of theirs is an error,
-// and as many plans as fit until the last of a process ends; the runtime what it knows of the last
-// windows: 256 KiB at most, which fill up after the warm-up. Malloc's pages, half empty, and the
-// stacks of blocks that ran at once add to that; to what is resident also pages of the segments
-// that device memory is cut from, which stay once they were touched, and of programs' files.
+// What may still grow when a process is warm, each up to a bound: tables of the library and the
+// runtime have been filled, and pages of device memory touched (soak.c). Left are blocks of kernels
+// with their stacks, as many as ever ran at once; malloc's pages, which a few small pieces keep;
+// pages of programs that were not read before; stacks of threads, which libc keeps for the next
+// ones (one or two mappings each, 8 MiB of addresses).
 static const struct {
     const char *name;
     long slack; // by which it may grow
     bool with_sanitizers;
 } known[HOLDINGS] = {
-    [RESIDENT_KIB] = {"resident KiB", 16384, false},
+    [RESIDENT_KIB] = {"resident KiB", 4096, false},
     [ANONYMOUS_KIB] = {"anonymous KiB", 2048, false},
     [HEAP_KIB] = {"heap KiB", 256, false},
-    [MAPPINGS] = {"mappings", 8, false},
-    [MAPPED_MIB] = {"mapped MiB", 64, false},
+    [MAPPINGS] = {"mappings", 6, false},
+    [MAPPED_MIB] = {"mapped MiB", 32, false},
     [DESCRIPTORS] = {"descriptors", 0, true},
     [THREADS] = {"threads", 0, true},
     [CHILDREN] = {"children", 0, true},
+    [DEVICE_KIB] = {"device KiB", 0, true},
     [ENTRIES] = {"entries", 1000, true}, // told, not judged: other programs have some, too,
 };
 
@@ -107,7 +110,23 @@ static long count_children(void)
     return count;
 }
 
-struct holdings take_holdings(void)
+// Exact where the host's memory does not limit what is free (VGPU_OVERCOMMIT).
+static long count_device_memory(void)
+{
+    int devices = 0;
+    size_t used = 0;
+    EXPECT_CUDA(cudaGetDeviceCount(&devices));
+    for (int i = 0; i < devices; i++) {
+        size_t left = 0, all = 0;
+        EXPECT_CUDA(cudaSetDevice(i));
+        EXPECT_CUDA(cudaMemGetInfo(&left, &all));
+        used += all - left;
+    }
+    EXPECT_CUDA(cudaSetDevice(0));
+    return (long)(used >> 10);
+}
+
+struct holdings take_holdings(bool with_devices)
 {
     struct holdings now = {{0}};
     (void)malloc_trim(0);
@@ -119,15 +138,21 @@ struct holdings take_holdings(void)
     now.of[DESCRIPTORS] = count_entries("/proc/self/fd", "");
     now.of[THREADS] = count_entries("/proc/self/task", "") - 2;
     now.of[CHILDREN] = count_children();
+    now.of[DEVICE_KIB] = with_devices ? count_device_memory() : 0;
     now.of[ENTRIES] = count_entries("/dev/shm", "tutti") + count_entries("/tmp", "tutti-");
     return now;
+}
+
+static bool is_kept(int i, const struct holdings *first, const struct holdings *now)
+{
+    return now->of[i] <= first->of[i] + known[i].slack ||
+           (IS_SANITIZED && !known[i].with_sanitizers);
 }
 
 bool holdings_are_kept(const struct holdings *first, const struct holdings *now)
 {
     for (int i = 0; i < HOLDINGS; i++) {
-        if (now->of[i] > first->of[i] + known[i].slack &&
-            (known[i].with_sanitizers || !IS_SANITIZED)) {
+        if (!is_kept(i, first, now)) {
             return false;
         }
     }
@@ -139,11 +164,34 @@ void print_holdings(const char *title, const struct holdings *first, const struc
     char text[600];
     int length = snprintf(text, sizeof text, "  %s:", title);
     for (int i = 0; i < HOLDINGS; i++) {
-        length +=
-            snprintf(text + length, sizeof text - (size_t)length, "%s %s %ld%s", i == 0 ? "" : ",",
-                     known[i].name, now->of[i],
-                     now->of[i] > first->of[i] + known[i].slack ? " TOO MANY, from" : " from");
+        length += snprintf(text + length, sizeof text - (size_t)length, "%s %s %ld%s",
+                           i == 0 ? "" : ",", known[i].name, now->of[i],
+                           is_kept(i, first, now) ? " from" : " TOO MANY, from");
         length += snprintf(text + length, sizeof text - (size_t)length, " %ld", first->of[i]);
     }
     printf("%s\n", text);
+}
+
+void add_to_course(struct course *course, double part, const struct holdings *now)
+{
+    int third = part < 1 / 3.0 ? 0 : part < 2 / 3.0 ? 1 : 2;
+    course->looks[third]++;
+    for (int i = 0; i < HOLDINGS; i++) {
+        course->sum[i][third] += now->of[i];
+    }
+}
+
+void print_course(const char *title, const struct course *course)
+{
+    const int *looks = course->looks;
+    if (looks[0] == 0 || looks[1] == 0 || looks[2] == 0) {
+        return;
+    }
+    printf("  %s, means of each third of the time:", title);
+    for (int i = 0; i < HOLDINGS; i++) {
+        const long *sum = course->sum[i];
+        printf("%s %s %ld %ld %ld", i == 0 ? "" : ",", known[i].name, sum[0] / looks[0],
+               sum[1] / looks[1], sum[2] / looks[2]);
+    }
+    printf("\n");
 }

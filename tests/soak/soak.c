@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 enum { SCENARIO_S = 60, PROGRESS_S = 10, MOST_GUESTS = 2 };
+enum { TOUCHED_BYTES = 6 << 20, REMEMBERED = 256 };
 enum { LEAST = 12 }; // scenarios before the first look, and the same again before the last
 
 static const char usage[] =
@@ -69,18 +70,17 @@ static void set_malloc(void)
 
 // ---- Guests -------------------------------------------------------------------------------------
 
+static const char guest_option[] = "--guest"; // not for people
+
 static pid_t start_guest(int player, int processes, int number)
 {
     extern char **environ;
-    char variable[80];
-    char *arguments[] = {program_invocation_name, NULL};
+    char option[sizeof guest_option], text[80];
+    char *arguments[] = {program_invocation_name, option, text, NULL};
     pid_t pid = -1;
-    (void)snprintf(variable, sizeof variable, "%d %d %d %d", player, processes, number,
-                   (int)getpid());
-    (void)setenv("TUTTI_SOAK_GUEST", variable, 1);
-    int error = posix_spawn(&pid, "/proc/self/exe", NULL, NULL, arguments, environ);
-    (void)unsetenv("TUTTI_SOAK_GUEST");
-    EXPECT_EQ(error, 0);
+    (void)snprintf(option, sizeof option, "%s", guest_option);
+    (void)snprintf(text, sizeof text, "%d %d %d %d", player, processes, number, (int)getpid());
+    EXPECT_EQ(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
     return pid;
 }
 
@@ -209,20 +209,19 @@ static void print_progress(double seconds)
 }
 
 // Compares with `first`; what ends by itself, threads and roots that have heard of ends, has some
-// seconds for that. Each process prints a line.
-static bool compare(const struct holdings *first, int process, const char *when)
+// seconds for that. Prints a line.
+static bool compare(const struct holdings *first, bool with_devices, const char *title,
+                    struct holdings *now)
 {
-    char title[80];
     struct stopwatch watch = stopwatch_start();
-    struct holdings now = take_holdings();
-    while (!holdings_are_kept(first, &now) && stopwatch_is_within(&watch, 3)) {
+    *now = take_holdings(with_devices);
+    while (!holdings_are_kept(first, now) && stopwatch_is_within(&watch, 3)) {
         sleep_ms(50);
-        now = take_holdings();
+        *now = take_holdings(with_devices);
     }
-    (void)snprintf(title, sizeof title, "%s process %d", when, process);
-    print_holdings(title, first, &now);
+    print_holdings(title, first, now);
     fflush(stdout);
-    return holdings_are_kept(first, &now);
+    return holdings_are_kept(first, now);
 }
 
 // Of what the last scenario has left nothing matters.
@@ -269,7 +268,8 @@ static enum order decide(const struct options *o, const struct stopwatch *watch,
     return LOOK;
 }
 
-// What each device needs once, so that it is not taken for something left behind.
+// What each device needs once, so that it is not taken for something left behind; and pages of the
+// segments that device memory is cut from, more than a scenario uses: they stay once touched.
 static void warm_devices(void)
 {
     int devices = 0;
@@ -279,9 +279,10 @@ static void warm_devices(void)
         cudaStream_t stream;
         EXPECT_CUDA(cudaSetDevice(i));
         EXPECT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-        EXPECT_CUDA(cudaMalloc(&memory[0], 1 << 20));
+        EXPECT_CUDA(cudaMalloc(&memory[0], TOUCHED_BYTES));
         EXPECT_OK(ncclMemAlloc(&memory[1], 1 << 20));
         EXPECT_CUDA(cudaMallocHost(&memory[2], 1 << 20));
+        EXPECT_CUDA(cudaMemsetAsync(memory[0], 1, TOUCHED_BYTES, stream));
         EXPECT_CUDA(cudaMemcpyAsync(memory[0], memory[1], 1 << 20, cudaMemcpyDefault, stream));
         EXPECT_CUDA(cudaStreamSynchronize(stream));
         EXPECT_CUDA(cudaFree(memory[0]));
@@ -292,27 +293,68 @@ static void warm_devices(void)
     EXPECT_CUDA(cudaSetDevice(0));
 }
 
-// A look at what this process holds: the first, or compared with it.
-static void look(enum order order, int process, struct holdings *first,
-                 const struct stopwatch *watch)
+// The library remembers the last 256 communicators that ended, so that a handle of theirs is an
+// error, and leaves the flags of 256 that were aborted raised; the runtime remembers 256 windows:
+// now as many as ever.
+static void fill_memories(void)
 {
+    ncclUniqueId id;
+    ncclComm_t parent = NULL;
+    void *memory = NULL;
+    EXPECT_OK(ncclGetUniqueId(&id));
+    EXPECT_OK(ncclCommInitRank(&parent, 1, id, 0));
+    EXPECT_OK(ncclMemAlloc(&memory, 1 << 20));
+    for (int i = 0; i < REMEMBERED; i++) {
+        ncclComm_t child = NULL;
+        ncclWindow_t window = NULL;
+        EXPECT_OK(ncclCommSplit(parent, 0, 0, &child, NULL));
+        EXPECT_OK(ncclCommWindowRegister(parent, memory, 1 << 20, &window, NCCL_WIN_DEFAULT));
+        EXPECT_OK(ncclCommWindowDeregister(parent, window));
+        EXPECT_OK(ncclCommAbort(child));
+    }
+    EXPECT_OK(ncclMemFree(memory));
+    EXPECT_OK(ncclCommDestroy(parent));
+}
+
+// What a process held when it was warm, and since.
+struct held {
+    struct holdings first;
+    double first_s;
+    struct course course;
+};
+
+// A look at what this process holds: the first, or compared with it. Each process prints a line.
+static void look(enum order order, int process, const struct options *o,
+                 const struct stopwatch *watch, struct held *held)
+{
+    char title[80];
+    struct holdings now;
     if (order == WARM) {
         sleep_ms(300); // roots have heard of the last ends
-        *first = take_holdings();
+        fill_memories();
+        held->first = take_holdings(true);
+        held->first_s = stopwatch_s(watch);
         return;
     }
+    double seconds = stopwatch_s(watch);
     if (process == 0) {
-        print_progress(stopwatch_s(watch));
+        print_progress(seconds);
     }
     ranks_barrier();
-    EXPECT(compare(first, process, order == STOP ? "at the end" : "now"));
+    (void)snprintf(title, sizeof title, "%s process %d", order == STOP ? "at the end" : "now",
+                   process);
+    EXPECT(compare(&held->first, true, title, &now));
+    add_to_course(&held->course, (seconds - held->first_s) / (o->seconds - held->first_s), &now);
+    if (order == STOP) {
+        print_course(title, &held->course);
+    }
 }
 
 static void stay(int process, int processes)
 {
     struct options options;
     struct stopwatch watch = stopwatch_start();
-    struct holdings first = {{0}};
+    struct held held = {.first_s = 0};
     struct slowest slowest = {0, 0};
     double next_look = 0;
     bool is_warm = false;
@@ -331,7 +373,7 @@ static void stay(int process, int processes)
         }
         ranks_broadcast(&order, sizeof order);
         if (order != GO_ON) {
-            look(order, process, &first, &watch);
+            look(order, process, &options, &watch, &held);
             is_warm = true;
         }
         ranks_barrier();
@@ -393,23 +435,23 @@ static void soak(void)
     printf("soak: %d s, --seed %lu --ranks %d, %d processes that stay\n", options.seconds,
            options.seed, options.ranks, processes);
     export_options(&options, descriptor);
-    struct holdings first = take_holdings();
+    struct holdings first = take_holdings(false), last;
     run_ranks(processes, stay, options.seconds * 2 + 10 * SCENARIO_S);
-    EXPECT(compare(&first, -1, "driver"));
+    EXPECT(compare(&first, false, "driver", &last));
     close(descriptor);
 }
 
 int main(int argc, char **argv)
 {
-    const char *guest = getenv("TUTTI_SOAK_GUEST");
-    if (guest != NULL) {
-        return be_guest(guest);
+    if (argc == 3 && strcmp(argv[1], guest_option) == 0) {
+        return be_guest(argv[2]);
     }
     if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         printf("%s", usage);
         return 0;
     }
     options.seed = (unsigned long)time(NULL);
+    (void)setenv("VGPU_OVERCOMMIT", "1", 1); // what is free on a device is then of this process
     if (!read_options(argc, argv, &options)) {
         return 2;
     }
