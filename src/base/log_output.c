@@ -70,7 +70,8 @@ void tt_output_open(const char *pattern)
     int fd = -1;
     errno = ENAMETOOLONG;
     if (tt_file_name(pattern, -1, name, sizeof name)) {
-        fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+        // A pipe with a name that nobody reads is not waited for.
+        fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     } else {
         (void)snprintf(name, sizeof name, "%s", tt_quote(pattern).text);
     }

@@ -204,7 +204,8 @@ static void say_three(void)
     }
 }
 
-// A full disk, a file that cannot be made: told once, and stderr takes its place.
+// A full disk, a file that cannot be made, a pipe that nobody reads: told once, and stderr takes
+// its place.
 static void to_bad_file(int rank, int size)
 {
     char text[4096];
@@ -219,7 +220,9 @@ static void to_bad_file(int rank, int size)
     EXPECT_CONTAINS(text, strcmp(name, "/dev/full") == 0
                               ? "cannot write /dev/full: No space left on device; messages go to "
                                 "standard error\n"
-                              : "cannot open /nowhere/log: No such file or directory; messages");
+                          : strcmp(name, "/nowhere/log") == 0
+                              ? "cannot open /nowhere/log: No such file or directory; messages"
+                              : "/unread: No such device or address; messages go to standard");
     EXPECT_EQ(count(text, "NCCL INFO line "), 3);
     EXPECT_EQ(count(text, "Invalid cross-device link\n"), 3);
 }
@@ -231,6 +234,12 @@ static void bad_files(void)
     run_ranks(1, to_bad_file, 20);
     setenv("NCCL_DEBUG_FILE", "/nowhere/log", 1);
     run_ranks(1, to_bad_file, 20);
+    char path[128];
+    snprintf(path, sizeof path, "%s/unread", folder);
+    EXPECT_EQ(mkfifo(path, 0600), 0);
+    setenv("NCCL_DEBUG_FILE", path, 1);
+    run_ranks(1, to_bad_file, 20);
+    unlink(path);
 }
 
 // A program that closes all descriptors and opens a file of its own: that file gets no line.
