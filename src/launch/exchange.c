@@ -111,8 +111,7 @@ static ncclResult_t by_file_of_job(const struct tt_place *place, struct tt_excha
 {
     struct tt_place own = *place;
     char path[PATH_MAX];
-    size_t used = strlen(own.job);
-    (void)snprintf(own.job + used, sizeof own.job - used, "#%d", exchange->turn);
+    (void)snprintf(own.job, sizeof own.job, "%d#%.240s", exchange->turn, place->job);
     TRY(tt_file_of_job(&own, path, sizeof path));
     return by_file(place, path, exchange);
 }

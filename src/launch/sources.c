@@ -20,12 +20,13 @@ struct source {
     const char *name;
     const char *needs; // a variable without which it is another launcher; NULL: none
     const char *rank, *size;
+    const char *step_size;               // is believed before `size`, which may be the job's
     const char *local_rank, *local_size; // NULL: it has none
     const char *node, *node_tasks;       // for local_size, as Slurm tells it
     const char *nodes;                   // the number of hosts
     const char *host, *port;             // rank 0's address
     const char *hosts;                   // the same as a list
-    const char *job[JOB_WORDS];          // together they name the job
+    const char *job[JOB_WORDS];          // together they name the job; what may be cut off last
     const char *job_descriptor;          // whose other end does
     const char *remedy;                  // how its variables come to be there
 };
@@ -45,7 +46,7 @@ static const struct source sources[] = {
      .local_size = "LOCAL_WORLD_SIZE",
      .host = "MASTER_ADDR",
      .port = "MASTER_PORT",
-     .job = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"},
+     .job = {"MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"},
      .remedy = "start it with torchrun"},
     {.name = "pmix", .needs = "PMIX_NAMESPACE", .remedy = "start it with srun --mpi=pmix"},
     {.name = "openmpi",
@@ -71,12 +72,13 @@ static const struct source sources[] = {
      .local_size = "LOCAL_WORLD_SIZE",
      .host = "MASTER_ADDR",
      .port = "MASTER_PORT",
-     .job = {"MASTER_ADDR", "MASTER_PORT"},
+     .job = {"MASTER_PORT", "MASTER_ADDR"},
      .remedy = "set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT"},
     {.name = "slurm",
      .needs = "SLURM_STEP_ID", // a batch script itself has none
      .rank = "SLURM_PROCID",
-     .size = "SLURM_NTASKS",
+     .size = "SLURM_NTASKS", // the job's under srun --preserve-env
+     .step_size = "SLURM_STEP_NUM_TASKS",
      .local_rank = "SLURM_LOCALID",
      .node = "SLURM_NODEID",
      .node_tasks = "SLURM_STEP_TASKS_PER_NODE",
@@ -237,6 +239,7 @@ static ncclResult_t read_variables(const struct tt_environment *environment,
 {
     place->local_rank = -1;
     TRY(read_number(environment, source->size, 1, TT_MOST_RANKS, &place->size));
+    TRY(read_number(environment, source->step_size, 1, TT_MOST_RANKS, &place->size));
     TRY(read_number(environment, source->rank, 0, TT_MOST_RANKS, &place->rank));
     if (place->rank >= place->size) {
         return tt_fail(ncclInvalidUsage, "%s=%d: must be less than %s, %d", source->rank,

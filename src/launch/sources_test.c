@@ -96,6 +96,23 @@ static void each_launcher(void)
     FOUND(place, "variables", 1, 2, 1, 2); // all on the loopback's host
 }
 
+// A name of any length hides nothing that tells two jobs apart.
+static void long_names(void)
+{
+    struct tt_place place, other;
+    char name[400] = "TORCHELASTIC_RUN_ID=";
+    memset(name + strlen(name), 'x', 300);
+    EXPECT_OK(find("", NULL,
+                   WORDS(name, "RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
+                         "TORCHELASTIC_RESTART_COUNT=0", "MASTER_ADDR=gpu1", "MASTER_PORT=29500"),
+                   &place));
+    EXPECT_OK(find("", NULL,
+                   WORDS(name, "RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2",
+                         "TORCHELASTIC_RESTART_COUNT=1", "MASTER_ADDR=gpu1", "MASTER_PORT=29500"),
+                   &other));
+    EXPECT(strcmp(place.job, other.job) != 0);
+}
+
 static void slurm(void)
 {
     struct tt_place place;
@@ -106,6 +123,11 @@ static void slurm(void)
                    &place));
     FOUND(place, "slurm", 5, 7, 1, 3);
     EXPECT(strncmp(place.meeting, "gpu07:2", 7) == 0);
+    EXPECT_OK(find("", NULL, // a step of 2 in a job of 8, by srun --preserve-env
+                   WORDS("SLURM_STEP_ID=0", "SLURM_PROCID=1", "SLURM_NTASKS=8", "SLURM_LOCALID=1",
+                         "SLURM_STEP_NUM_TASKS=2", "SLURM_STEP_NUM_NODES=1"),
+                   &place));
+    FOUND(place, "slurm", 1, 2, 1, 2);
     EXPECT_OK(find("", NULL,
                    WORDS("SLURM_STEP_ID=0", "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=1",
                          "SLURM_STEP_NUM_NODES=1"),
@@ -195,6 +217,7 @@ static void addresses(void)
 int main(void)
 {
     RUN(each_launcher);
+    RUN(long_names);
     RUN(slurm);
     RUN(nobody);
     RUN(contradictions);
