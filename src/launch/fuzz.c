@@ -75,7 +75,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     struct lines lines = {text, size};
     struct tt_environment environment = {get, ask_pmix, name_peer, &lines};
-    if (tt_sources_find(&environment, "", &place) == ncclSuccess &&
+    const char *only = get(&lines, "TUTTI_LAUNCH");
+    if (tt_sources_find(&environment, only != NULL ? only : "", &place) == ncclSuccess &&
         (place.size < 1 || place.rank < 0 || place.rank >= place.size || place.local_rank < 0 ||
          place.local_rank > place.rank || place.local_size < 0 || place.local_size > place.size ||
          (place.local_size > 0 && place.local_rank >= place.local_size))) {
