@@ -118,10 +118,31 @@ static ncclResult_t check_others(struct ncclComm *comm, const struct awaited *wh
     return ncclSuccess;
 }
 
+// When a wait looks at the others.
+struct looks {
+    uint64_t start_ns, next_ns, next_notice_ns;
+};
+
+// Looks at them and tells of them, where it is time to; the first that is missing is the i-th.
+static ncclResult_t look_in_time(struct ncclComm *comm, const struct awaited *what, int i,
+                                 struct looks *looks)
+{
+    uint64_t now = tt_now_ns();
+    if (now >= looks->next_ns) {
+        looks->next_ns = now + look_ns;
+        TRY(check_others(comm, what));
+    }
+    if (now >= looks->next_notice_ns) {
+        tell_late(comm, what, i, now - looks->start_ns);
+        looks->next_notice_ns += looks->next_notice_ns - looks->start_ns;
+    }
+    return ncclSuccess;
+}
+
 static ncclResult_t await(struct ncclComm *comm, const struct awaited *what)
 {
     struct tt_wait wait = tt_wait_begin(NULL);
-    uint64_t next_look = wait.start_ns + look_ns, next_notice = wait.start_ns + first_notice_ns;
+    struct looks looks = {wait.start_ns, wait.start_ns + look_ns, wait.start_ns + first_notice_ns};
     for (int i = 0; i < what->count;) {
         int come = what->has_come(comm, member_of(what, i), what);
         if (come < 0) {
@@ -133,18 +154,7 @@ static ncclResult_t await(struct ncclComm *comm, const struct awaited *what)
         }
         TRY(check_aborts(comm, what));
         (void)tt_wait_round(&wait);
-        if (wait.rounds % 64 != 0) {
-            continue;
-        }
-        uint64_t now = tt_now_ns();
-        if (now >= next_look) {
-            next_look = now + look_ns;
-            TRY(check_others(comm, what));
-        }
-        if (now >= next_notice) {
-            tell_late(comm, what, i, now - wait.start_ns);
-            next_notice += next_notice - wait.start_ns;
-        }
+        TRY(wait.rounds % 64 != 0 ? ncclSuccess : look_in_time(comm, what, i, &looks));
     }
     return ncclSuccess;
 }
@@ -224,9 +234,8 @@ static ncclResult_t exchange(struct ncclComm *comm, char *data, size_t pitch, si
     what.value++;
     TRY(await(comm, &what));
     for (int r = 0; r < comm->nranks; r++) {
-        if (r != comm->rank) {
-            TRY(read_data(comm, r, what.value, data + (size_t)r * pitch, bytes));
-        }
+        TRY(r == comm->rank ? ncclSuccess
+                            : read_data(comm, r, what.value, data + (size_t)r * pitch, bytes));
     }
     return ncclSuccess;
 }
@@ -325,8 +334,8 @@ static int survives(const struct ncclComm *comm, int rank, const struct awaited 
     }
     // It has begun another one since, or given one up. Those that this rank has been in, too, it is
     // only slower to leave.
-    bool is_news =
-        tag != what->before[2 * rank] || (gave_up == tag && gave_up != what->before[2 * rank + 1]);
+    const uint64_t *before = what->before + 2 * (size_t)rank;
+    bool is_news = tag != before[0] || (gave_up == tag && gave_up != before[1]);
     if (tag != 0 && is_news && !tt_shrinks_know(comm->shrinks, tag) &&
         waits_for_us(comm, rank, tag)) {
         (void)tt_fail(ncclInvalidUsage,
@@ -348,10 +357,10 @@ ncclResult_t tt_board_gather_survivors(struct ncclComm *comm, uint64_t tag, cons
                        comm->nranks);
     }
     for (int r = 0; r < comm->nranks; r++) {
-        before[2 * r] =
-            atomic_load_explicit(&tt_board_desk(board, r)->survivor, memory_order_acquire);
-        before[2 * r + 1] =
-            atomic_load_explicit(&tt_board_desk(board, r)->gave_up, memory_order_acquire);
+        const struct tt_desk *theirs = tt_board_desk(board, r);
+        uint64_t *of_rank = before + 2 * (size_t)r;
+        of_rank[0] = atomic_load_explicit(&theirs->survivor, memory_order_acquire);
+        of_rank[1] = atomic_load_explicit(&theirs->gave_up, memory_order_acquire);
     }
     struct tt_desk *desk = tt_board_desk(board, comm->rank);
     atomic_store_explicit(&desk->survivor, 0, memory_order_relaxed);

@@ -34,7 +34,7 @@ struct tt_room_slot {
     uint32_t turn;
 };
 // The first communicator's, which rank 0 has taken.
-static const struct tt_room_slot TT_FIRST_SLOT = {0, 1};
+#define TT_FIRST_SLOT ((struct tt_room_slot){0, 1})
 
 // Where the room of a slot begins; its bytes are TT_ROOM_BYTES of zeros.
 uint64_t tt_family_offset(int slot);
