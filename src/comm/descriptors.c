@@ -160,7 +160,7 @@ static ncclResult_t exchange_as_leader(struct ncclComm *comm, void *const *all,
                                        int *descriptors_out)
 {
     struct tt_local *local = comm->local;
-    int *given = malloc((size_t)local->group->size * sizeof *given);
+    int *given = calloc((size_t)local->group->size, sizeof *given);
     if (given == NULL) {
         return tt_fail(ncclSystemError, "rank %d: no memory for descriptors", comm->rank);
     }
