@@ -195,11 +195,11 @@ static ncclResult_t add_job(struct ncclComm *comm, enum tt_group_stage stage,
                            .call = tt_call_name(),
                            .stage = stage,
                            .run = run};
-    const struct tt_beginning *beginning = stage == TT_GROUP_INIT ? argument : NULL;
-    if (beginning != NULL && beginning->parent != NULL) {
+    const struct tt_beginning *beginning = argument; // in that stage
+    if (stage == TT_GROUP_INIT && beginning->parent != NULL) {
         job->lane = beginning->parent;
     }
-    if (beginning != NULL && beginning->user_comm == NULL) {
+    if (stage == TT_GROUP_INIT && beginning->user_comm == NULL) {
         job->is_blocking = !beginning->is_nonblocking;
     }
     memcpy(job->argument, argument, bytes);
