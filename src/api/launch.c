@@ -28,17 +28,20 @@ static ncclResult_t pick_device(const struct tt_place *place)
     TRY(tt_check_runtime("tuttiCommInit"));
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess || count == 0) {
-        char host[64] = "?";
+        char why[320], host[64] = "?";
+        const char *visible = tt_param_of_launcher("CUDA_VISIBLE_DEVICES");
+        (void)snprintf(why, sizeof why, "%s", tt_cuda_detail());
+        if (why[0] == 0) {
+            (void)snprintf(why, sizeof why, "CUDA_VISIBLE_DEVICES is %s%s",
+                           visible == NULL ? "not set" : tt_quote(visible).text,
+                           visible != NULL && *visible == 0 ? "empty" : "");
+        }
         (void)gethostname(host, sizeof host - 1);
         (void)cudaGetLastError();
-        const char *visible = tt_param_of_launcher("CUDA_VISIBLE_DEVICES");
         return tt_fail(ncclUnhandledCudaError,
-                       "rank %d (task %d of host %s, pid %d) sees no GPU: %s; "
-                       "CUDA_VISIBLE_DEVICES is %s%s",
-                       place->rank, place->local_rank, host, (int)getpid(),
-                       cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error),
-                       visible == NULL ? "not set" : tt_quote(visible).text,
-                       visible != NULL && *visible == 0 ? "empty" : "");
+                       "rank %d (task %d of host %s, pid %d) sees no GPU: %s: %s", place->rank,
+                       place->local_rank, host, (int)getpid(),
+                       cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error), why);
     }
     return tt_cuda((int)cudaSetDevice(place->local_rank % count), "cudaSetDevice");
 }
