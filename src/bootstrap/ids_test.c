@@ -90,6 +90,21 @@ static void dropped_ids(void)
     tt_bootstrap_leave(b);
 }
 
+// The other ranks of an id do not wait for one that was aborted before the root had heard of it.
+static void given_up_ids(void)
+{
+    ncclUniqueId id;
+    _Atomic uint32_t flag = 1;
+    struct tt_bootstrap *b = NULL;
+    EXPECT_OK(make_id(&id));
+    EXPECT_EQ(tt_bootstrap_join(&id, 1, 2, &flag, &b), ncclInternalError);
+    struct stopwatch watch = stopwatch_start();
+    EXPECT_EQ(tt_bootstrap_join(&id, 0, 2, NULL, &b), ncclRemoteError);
+    EXPECT_WITHIN(watch, 3);
+    EXPECT_CONTAINS(tt_last_error(), "rank 1 (process");
+    EXPECT_CONTAINS(tt_last_error(), "was aborted before it joined");
+}
+
 static void bad_ids(void)
 {
     ncclUniqueId id;
@@ -166,6 +181,7 @@ int main(void)
     RUN(used_id);
     RUN(unused_ids);
     RUN(dropped_ids);
+    RUN(given_up_ids);
     RUN(bad_ids);
     RUN(fixed_address);
     return expect_result();

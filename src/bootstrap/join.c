@@ -350,6 +350,9 @@ ncclResult_t tt_bootstrap_join(const ncclUniqueId *unique_id, int rank, int nran
         result = join(b, &id);
         no_root = b->is_unreachable;
     }
+    if (result != ncclSuccess && no_root && abort_flag != NULL && atomic_load(abort_flag) != 0) {
+        tt_root_give_up(&id, rank);
+    }
     sodium_memzero(&id, sizeof id);
     if (result == ncclSuccess) {
         *bootstrap_out = b;

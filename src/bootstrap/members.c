@@ -447,7 +447,12 @@ void tt_members_drop(struct tt_root *root, const struct tt_peer_connection *conn
 void tt_members_watch_clock(struct tt_root *root, bool at_once)
 {
     uint64_t now = tt_root_now_ms();
-    if (root->state == TT_ROOT_GATHERING && root->nranks > 0) {
+    if (root->state == TT_ROOT_GATHERING && root->given_up > 0) {
+        char text[100];
+        (void)snprintf(text, sizeof text, "rank %d (process %d) was aborted before it joined",
+                       root->given_up - 1, (int)getpid());
+        finish(root, ncclRemoteError, -1, text);
+    } else if (root->state == TT_ROOT_GATHERING && root->nranks > 0) {
         watch_joining(root, now);
     }
     if (root->state == TT_ROOT_RUNNING && root->gather_count > 0) {

@@ -114,14 +114,12 @@ static void drop(struct tt_peer_connection *connection)
 
 static struct tt_root *find_root(void *context, uint64_t number, const unsigned char **secret_out)
 {
-    const struct tt_listener *listener = context;
-    for (struct tt_root *root = hub.roots; root != NULL; root = root->next) {
-        if (root->listener == listener && root->number == number) {
-            *secret_out = root->secret;
-            return root;
-        }
+    struct tt_root *root = hub.roots;
+    while (root != NULL && (root->listener != context || root->number != number)) {
+        root = root->next;
     }
-    return NULL;
+    *secret_out = root != NULL ? root->secret : NULL;
+    return root;
 }
 
 // Takes one frame; false: nothing more to take. *ends_out: the connection is over.
@@ -562,21 +560,41 @@ ncclResult_t tt_root_start(struct tt_id *id)
     return result;
 }
 
+static struct tt_root **root_of(const struct tt_id *id)
+{
+    struct tt_root **at = &hub.roots;
+    while (*at != NULL && ((*at)->number != id->number ||
+                           sodium_memcmp((*at)->secret, id->secret, sizeof id->secret) != 0)) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
 void tt_root_drop(const struct tt_id *id)
 {
     if (hub.owner != getpid()) {
         return;
     }
     pthread_mutex_lock(&hub.mutex);
-    struct tt_root **at = &hub.roots;
-    while (*at != NULL && ((*at)->number != id->number ||
-                           sodium_memcmp((*at)->secret, id->secret, sizeof id->secret) != 0)) {
-        at = &(*at)->next;
-    }
+    struct tt_root **at = root_of(id);
     // The thread waits in poll() now, for connections and listeners, which stay.
     if (*at != NULL && (*at)->attached == 0 && (*at)->state == TT_ROOT_GATHERING &&
         (*at)->listener->is_shared) {
         remove_root(at);
+    }
+    pthread_mutex_unlock(&hub.mutex);
+}
+
+void tt_root_give_up(const struct tt_id *id, int rank)
+{
+    if (hub.owner != getpid()) {
+        return;
+    }
+    pthread_mutex_lock(&hub.mutex);
+    struct tt_root *root = *root_of(id);
+    if (root != NULL) {
+        root->given_up = 1 + rank;
+        wake_up();
     }
     pthread_mutex_unlock(&hub.mutex);
 }

@@ -19,8 +19,9 @@ struct tt_root {
     struct tt_peer_connection **connections; // all of the process, newest first; filter by root
     int attached;                            // of them, this root's
     enum tt_root_state state;
-    int nranks;  // 0: nobody has joined
-    int present; // members connected
+    int given_up; // 1 + a rank of this process that was aborted on its way here; 0: none was
+    int nranks;   // 0: nobody has joined
+    int present;  // members connected
     struct tt_join first_claim;
     struct tt_peer_connection **members; // [nranks], NULL where absent
     uint64_t first_join_ms, next_notice_ms, finished_ms;
@@ -52,8 +53,8 @@ void tt_members_take(struct tt_root *root, struct tt_peer_connection *connection
                      enum tt_frame_kind kind, const unsigned char *body, size_t bytes);
 // A connection of the root ends: a member that did not say goodbye ends the communicator.
 void tt_members_drop(struct tt_root *root, const struct tt_peer_connection *connection);
-// Names ranks that others wait for when it is time, ends the communicator at TUTTI_INIT_TIMEOUT,
-// tells who has left. at_once: whether or not it is time for that.
+// Names ranks that others wait for when it is time, ends the communicator at TUTTI_INIT_TIMEOUT or
+// where a rank has given it up, tells who has left. at_once: whether or not it is time for that.
 void tt_members_watch_clock(struct tt_root *root, bool at_once);
 // Whether the root is needed no more.
 bool tt_members_are_over(const struct tt_root *root);

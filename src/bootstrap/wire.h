@@ -141,6 +141,9 @@ ncclResult_t tt_id_read(const ncclUniqueId *id, struct tt_id *out);
 ncclResult_t tt_root_start(struct tt_id *id);
 // Ends it, where it is in this process and nobody has come to it.
 void tt_root_drop(const struct tt_id *id);
+// Where it is in this process: it ends, and the others are told that `rank` was aborted before it
+// had said that it comes. Otherwise it would wait for ever for the first one.
+void tt_root_give_up(const struct tt_id *id, int rank);
 // A random number that names this process.
 uint64_t tt_root_process(void);
 
