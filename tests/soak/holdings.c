@@ -27,8 +27,8 @@ static const struct {
     bool with_sanitizers;
 } known[HOLDINGS] = {
     [RESIDENT_KIB] = {"resident KiB", 4096, false},
-    [ANONYMOUS_KIB] = {"anonymous KiB", 2048, false},
-    [HEAP_KIB] = {"heap KiB", 256, false},
+    [ANONYMOUS_KIB] = {"anonymous KiB", 1024, false},
+    [HEAP_KIB] = {"heap KiB", 128, false},
     [MAPPINGS] = {"mappings", 6, false},
     [MAPPED_MIB] = {"mapped MiB", 32, false},
     [DESCRIPTORS] = {"descriptors", 0, true},

@@ -452,6 +452,8 @@ int main(int argc, char **argv)
     }
     options.seed = (unsigned long)time(NULL);
     (void)setenv("VGPU_OVERCOMMIT", "1", 1); // what is free on a device is then of this process
+    // What threads keep of freed memory would count as given out.
+    (void)setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0", 1);
     if (!read_options(argc, argv, &options)) {
         return 2;
     }
