@@ -10,11 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/tutti-file-test.XXXXXX";
-static char path[128];
+static char path[80];
 static const struct tt_place follower = {.source = "test", .rank = 3, .size = 4};
 
 static void begin(struct tt_exchange *exchange, int number)
@@ -110,14 +112,96 @@ static void of_others_is_not_believed(void)
         is_not_believed();
         close(fd);
     }
-    // The next job takes the place of what is left over, whatever it is.
+    (void)unlink(path);
+    EXPECT_EQ(symlink("/etc/hostname", path), 0);
+    is_not_believed();
+    (void)unlink(path);
+    // The next job takes the place of what a killed one has left.
     struct tt_exchange exchange;
+    close(leave(0600, whole, false, TT_OFFER_MAGIC));
     begin(&exchange, 5);
     EXPECT_OK(tt_file_put(&exchange, path));
     takes(5);
     tt_file_end(&exchange);
-    EXPECT_EQ(symlink("/etc/hostname", path), 0);
+    EXPECT(access(path, F_OK) != 0);
+}
+
+// What is at the path is refused, and told, and stays as it is.
+static void is_refused(const char *what)
+{
+    struct tt_exchange exchange;
+    struct stat before, after;
+    begin(&exchange, 7);
+    EXPECT_EQ(lstat(path, &before), 0);
+    EXPECT_EQ(tt_file_put(&exchange, path), ncclInvalidUsage);
+    EXPECT_CONTAINS(tt_thread_error(), "rank 0: the ranks cannot meet at /tmp/tutti-file-test.");
+    EXPECT_CONTAINS(tt_thread_error(), what);
     is_not_believed();
+    EXPECT_CONTAINS(tt_thread_error(), what); // the others see it, too
+    tt_file_end(&exchange);
+    EXPECT_EQ(lstat(path, &after), 0);
+    EXPECT_EQ(after.st_ino, before.st_ino);
+    EXPECT_EQ(after.st_mode, before.st_mode);
+    EXPECT_EQ(after.st_size, before.st_size);
+    EXPECT_EQ(after.st_mtim.tv_nsec, before.st_mtim.tv_nsec);
+}
+
+// Nobody loses anything by a wrong TUTTI_RENDEZVOUS.
+static void of_others_stays(void)
+{
+    const size_t whole = sizeof(struct tt_offer);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    close(leave(0600, 5, false, TT_OFFER_MAGIC));
+    is_refused("a file of 5 bytes is there that no rank 0 wrote");
+    close(leave(0600, 0, true, TT_OFFER_MAGIC));
+    is_refused("a file of 0 bytes is there");
+    close(leave(0644, whole, false, TT_OFFER_MAGIC));
+    is_refused("a file of mode 0644 is there, must be 0600");
+    close(leave(0600, whole, false, TT_OFFER_MAGIC + 1));
+    is_refused("a file is there that no rank 0 of this version wrote");
+    (void)unlink(path);
+    EXPECT_EQ(symlink("/etc/hostname", path), 0);
+    is_refused("a symbolic link is there");
+    (void)unlink(path);
+    EXPECT_EQ(mkfifo(path, 0600), 0);
+    is_refused("a FIFO is there");
+    (void)unlink(path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    EXPECT_EQ(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    is_refused("a socket is there");
+    close(fd);
+    (void)unlink(path);
+    EXPECT_EQ(mkdir(path, 0700), 0);
+    is_refused("a folder is there");
+    EXPECT_EQ(rmdir(path), 0);
+}
+
+// What has come to the path meanwhile is not removed with the exchange.
+static void end_removes_its_own(void)
+{
+    struct tt_exchange exchange;
+    begin(&exchange, 8);
+    if (EXPECT_OK(tt_file_put(&exchange, path))) {
+        close(leave(0600, 9, false, TT_OFFER_MAGIC));
+        tt_file_end(&exchange);
+        EXPECT_EQ(access(path, F_OK), 0);
+        (void)unlink(path);
+    }
+}
+
+// A folder that is not there, or no folder: the others say that, too.
+static void has_a_folder(void)
+{
+    struct tt_offer offer;
+    char below[160];
+    (void)snprintf(below, sizeof below, "%s/none/id", folder);
+    EXPECT_EQ(tt_file_take(&follower, below, &offer), ncclSystemError);
+    EXPECT_CONTAINS(tt_thread_error(), "its folder is not there: No such file or directory");
+    close(leave(0600, 1, false, TT_OFFER_MAGIC));
+    (void)snprintf(below, sizeof below, "%s/id", path);
+    EXPECT_EQ(tt_file_take(&follower, below, &offer), ncclSystemError);
+    EXPECT_CONTAINS(tt_thread_error(), "it cannot be looked at: Not a directory");
     (void)unlink(path);
 }
 
@@ -185,8 +269,11 @@ int main(void)
     RUN(goes_round);
     RUN(is_waited_for);
     RUN(of_others_is_not_believed);
+    RUN(of_others_stays);
+    RUN(end_removes_its_own);
+    RUN(has_a_folder);
     RUN(names);
     RUN(left_overs_go);
-    (void)rmdir(folder);
+    EXPECT_EQ(rmdir(folder), 0); // nothing is left
     return expect_result();
 }
