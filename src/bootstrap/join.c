@@ -220,10 +220,10 @@ static ncclResult_t prove(struct tt_bootstrap *b, const struct tt_id *id)
     return ncclSuccess;
 }
 
-// Connects and proves the secret; again where a crowded root closed the connection first.
-static ncclResult_t enter(struct tt_bootstrap *b, const struct tt_id *id)
+// Connects and proves the secret; again where the root closed the connection first, which was
+// crowded, or for which this rank, without a processor, was too slow.
+static ncclResult_t enter(struct tt_bootstrap *b, const struct tt_id *id, uint64_t limit_ns)
 {
-    uint64_t limit_ns = handshake_deadline_ns();
     int on = 1;
     for (;;) {
         TRY(connect_to(b, id));
@@ -289,7 +289,7 @@ static ncclResult_t join_fixed(struct tt_bootstrap *b, struct tt_id *id)
     }
     uint64_t limit_ns = handshake_deadline_ns();
     for (;;) {
-        TRY(enter(b, id));
+        TRY(enter(b, id, tt_now_ns() + init_timeout_ns()));
         TRY(send_claim(b, TT_FRAME_JOIN, ""));
         b->is_tentative = tt_now_ns() < limit_ns;
         ncclResult_t result = await_ready(b);
@@ -312,7 +312,7 @@ static ncclResult_t join(struct tt_bootstrap *b, struct tt_id *id)
     if (id->root_at_rank_0 != 0) {
         return join_fixed(b, id);
     }
-    TRY(enter(b, id));
+    TRY(enter(b, id, tt_now_ns() + init_timeout_ns()));
     TRY(send_claim(b, TT_FRAME_JOIN, ""));
     return await_ready(b);
 }
@@ -343,12 +343,14 @@ ncclResult_t tt_bootstrap_join(const ncclUniqueId *unique_id, int rank, int nran
     TRY(tt_id_read(unique_id, &id));
     struct tt_bootstrap *b = make(rank, nranks, &id, abort_flag);
     bool no_root = false; // none that could be told
+    bool is_untold = false;
     ncclResult_t result = ncclSuccess;
     if (b == NULL) {
         result = tt_fail(ncclSystemError, "rank %d: no memory for the rendezvous", rank);
     } else {
         result = join(b, &id);
         no_root = b->is_unreachable;
+        is_untold = result == ncclSystemError || b->was_dropped;
     }
     if (result != ncclSuccess && no_root && abort_flag != NULL && atomic_load(abort_flag) != 0) {
         tt_root_give_up(&id, rank);
@@ -362,7 +364,7 @@ ncclResult_t tt_bootstrap_join(const ncclUniqueId *unique_id, int rank, int nran
         b->broken = result;
         tt_bootstrap_leave(b);
     }
-    if (result == ncclSystemError && !no_root) {
+    if (is_untold && !no_root) {
         char text[512]; // the root may not have heard of this rank, and may yet
         (void)snprintf(text, sizeof text, "%s", tt_thread_error());
         tt_bootstrap_denounce(unique_id, rank, nranks, text);
@@ -393,7 +395,8 @@ void tt_bootstrap_denounce(const ncclUniqueId *unique_id, int rank, int nranks, 
         sodium_memzero(&id, sizeof id);
         return;
     }
-    if (enter(b, &id) == ncclSuccess && send_claim(b, TT_FRAME_CANNOT, text) == ncclSuccess) {
+    if (enter(b, &id, handshake_deadline_ns()) == ncclSuccess &&
+        send_claim(b, TT_FRAME_CANNOT, text) == ncclSuccess) {
         b->deadline_ns = handshake_deadline_ns();
         (void)tt_bootstrap_expect(b, TT_FRAME_ERROR, &body, &bytes); // the answer: it has been told
     }
