@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef IS_SANITIZED
 enum { SANITIZED = 1 };
 #else
 enum { SANITIZED = 0 };
