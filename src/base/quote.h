@@ -12,20 +12,36 @@ struct tt_quote {
     char text[TT_QUOTED_BYTES + sizeof "..."];
 };
 
-// The first `length` bytes of a text; of a long one the beginning, in whole characters, and "...".
-// To be used as an argument: tt_quote(text).text lives until the call returns.
+// The first `length` bytes of a text, control characters as \xNN, so that they do nothing to a
+// terminal; of a long one the beginning, in whole characters, and "...". To be used as an argument:
+// tt_quote(text).text lives until the call returns.
 static inline struct tt_quote tt_quote_part(const char *text, size_t length)
 {
+    static const char digits[] = "0123456789abcdef";
     struct tt_quote quote = {""};
-    size_t kept = length;
-    if (length > TT_QUOTED_BYTES) {
-        kept = TT_QUOTED_BYTES;
-        while (kept > 0 && ((unsigned char)text[kept] & 0xc0) == 0x80) { // in a character of UTF-8
-            kept--;
+    size_t used = 0, read = 0;
+    while (read < length) {
+        unsigned char c = (unsigned char)text[read];
+        size_t wanted = c < 0x20 || c == 0x7f ? 4 : 1;
+        if (used + wanted > TT_QUOTED_BYTES) {
+            break;
         }
-        memcpy(quote.text + kept, "...", sizeof "...");
+        if (wanted == 4) {
+            const char escape[4] = {'\\', 'x', digits[c >> 4], digits[c & 15]};
+            memcpy(quote.text + used, escape, sizeof escape);
+        } else {
+            quote.text[used] = (char)c;
+        }
+        used += wanted;
+        read++;
     }
-    memcpy(quote.text, text, kept);
+    if (read < length) {
+        while (read > 0 && ((unsigned char)text[read] & 0xc0) == 0x80) { // in a character of UTF-8
+            read--;
+            used--;
+        }
+        memcpy(quote.text + used, "...", sizeof "...");
+    }
     return quote;
 }
 

@@ -15,7 +15,12 @@ ncclResult_t tt_address_find(const char *text, const char *setting, bool is_own,
     char host[256];
     int port;
     if (!tt_read_host_port(text, host, sizeof host, &port)) {
-        return tt_fail(ncclInvalidArgument, "%s=%s: must be file:PATH, host:port or [address]:port",
+        bool is_ours = strcmp(setting, "TUTTI_RENDEZVOUS") == 0;
+        return tt_fail(ncclInvalidArgument,
+                       is_ours ? "%s=%s: must be file:PATH, host:port or [address]:port, with a "
+                                 "port from 1 to 65535"
+                               : "%s: they give %s as the ranks' meeting place, which is no "
+                                 "host:port; TUTTI_RENDEZVOUS gives another one",
                        setting, tt_quote(text).text);
     }
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};

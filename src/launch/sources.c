@@ -9,12 +9,16 @@
 #include "bootstrap/wire.h"
 #include "launch/numbers.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { JOB_WORDS = 3 };
+enum {
+    JOB_WORDS = 3,
+    HOST_BYTES = 240, // of a host's name
+};
 
 struct source {
     const char *name;
@@ -48,7 +52,9 @@ static const struct source sources[] = {
      .port = "MASTER_PORT",
      .job = {"MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"},
      .remedy = "start it with torchrun"},
-    {.name = "pmix", .needs = "PMIX_NAMESPACE", .remedy = "start it with srun --mpi=pmix"},
+    {.name = "pmix",
+     .needs = "PMIX_NAMESPACE",
+     .remedy = "start it with srun --mpi=pmix, Open MPI's mpirun or tutti-run"},
     {.name = "openmpi",
      .rank = "OMPI_COMM_WORLD_RANK",
      .size = "OMPI_COMM_WORLD_SIZE",
@@ -130,8 +136,16 @@ static ncclResult_t read_master(const struct tt_environment *environment,
     if (host == NULL || port == 0) {
         return ncclSuccess;
     }
+    for (const char *p = host; *p != 0; p++) {
+        if (p - host >= HOST_BYTES || !isgraph((unsigned char)*p) || *p == '[' || *p == ']') {
+            return tt_fail(ncclInvalidUsage,
+                           "%s=%s (%zu characters): must be the name of rank 0's host, or its "
+                           "address without brackets, of at most %d characters",
+                           source->host, tt_quote(host).text, strlen(host), HOST_BYTES);
+        }
+    }
     bool is_v6 = strchr(host, ':') != NULL;
-    (void)snprintf(place->meeting, sizeof place->meeting, is_v6 ? "[%.200s]:%d" : "%.200s:%d", host,
+    (void)snprintf(place->meeting, sizeof place->meeting, is_v6 ? "[%s]:%d" : "%s:%d", host,
                    port < 65535 ? port + 1 : port - 1);
     place->meant_by = "MASTER_ADDR and MASTER_PORT";
     return ncclSuccess;
@@ -240,7 +254,7 @@ static ncclResult_t read_variables(const struct tt_environment *environment,
     place->local_rank = -1;
     TRY(read_number(environment, source->size, 1, TT_MOST_RANKS, &place->size));
     TRY(read_number(environment, source->step_size, 1, TT_MOST_RANKS, &place->size));
-    TRY(read_number(environment, source->rank, 0, TT_MOST_RANKS, &place->rank));
+    TRY(read_number(environment, source->rank, 0, TT_MOST_RANKS - 1, &place->rank));
     if (place->rank >= place->size) {
         return tt_fail(ncclInvalidUsage, "%s=%d: must be less than %s, %d", source->rank,
                        place->rank, source->size, place->size);
@@ -267,33 +281,48 @@ static const char *find_missing(const struct tt_environment *environment,
     return NULL;
 }
 
+#define ALONE "TUTTI_LAUNCH=none makes it a job of one rank"
+
 // No source is there, yet a launcher may have been: then this is no job of one.
 static ncclResult_t refuse_announced(const struct tt_environment *environment, const char *pmix)
 {
     static const struct {
-        const char *size, *rank, *remedy;
+        const char *size, *rank; // NULL: looked at with another size
+        const char *missing;     // what a source would have
+        int least;               // rank that is no accident without a size
+        const char *remedy;
     } announcers[] = {
-        {"TUTTI_SIZE", "TUTTI_RANK", "start it with tutti-run"},
-        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "start it with Open MPI's mpirun"},
-        {"PMI_SIZE", "PMI_RANK", "start it with MPICH's mpirun"},
-        {"WORLD_SIZE", "RANK", "start it with torchrun, or set RANK, LOCAL_RANK and MASTER_PORT"},
-        {"SLURM_NTASKS", "SLURM_PROCID and SLURM_STEP_ID", "start it with srun"},
-        {"SLURM_NPROCS", "SLURM_PROCID and SLURM_STEP_ID", "start it with srun"},
+        {"TUTTI_SIZE", "TUTTI_RANK", "TUTTI_RANK", 0, "start it with tutti-run"},
+        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", 1,
+         "start it with Open MPI's mpirun"},
+        {"PMI_SIZE", "PMI_RANK", "PMI_RANK", 1, "start it with MPICH's mpirun"},
+        {"WORLD_SIZE", "RANK", "RANK", 1,
+         "start it with torchrun, or set RANK, WORLD_SIZE, LOCAL_RANK and MASTER_PORT"},
+        {"SLURM_NTASKS", "SLURM_PROCID", "SLURM_PROCID and SLURM_STEP_ID", 1, "start it with srun"},
+        {"SLURM_NPROCS", NULL, "SLURM_PROCID and SLURM_STEP_ID", 1, "start it with srun"},
     };
     for (size_t i = 0; i < sizeof announcers / sizeof announcers[0]; i++) {
-        const char *text = get(environment, announcers[i].size);
-        int size = 0;
-        if (text != NULL && tt_read_number(text, INT_MAX, &size) && size > 1) {
+        const char *text = get(environment, announcers[i].rank);
+        int size = 0, rank = -1;
+        TRY(read_number(environment, announcers[i].size, 1, TT_MOST_RANKS, &size));
+        if (size > 1) {
             return tt_fail(ncclInvalidUsage,
                            "%d tasks are announced (%s), but this one's rank is not known, as no "
-                           "launcher has set %s: %s; TUTTI_LAUNCH=none makes it a job of one rank",
-                           size, announcers[i].size, announcers[i].rank, announcers[i].remedy);
+                           "launcher has set %s: %s; " ALONE,
+                           size, announcers[i].size, announcers[i].missing, announcers[i].remedy);
+        }
+        bool is_known = text != NULL && tt_read_number(text, INT_MAX, &rank);
+        if (size == 0 && text != NULL &&
+            (is_known ? rank >= announcers[i].least : announcers[i].least == 0)) {
+            return tt_fail(ncclInvalidUsage, "%s=%s, but %s is not set: %s; " ALONE,
+                           announcers[i].rank, tt_quote(text).text, announcers[i].size,
+                           announcers[i].remedy);
         }
     }
     if (pmix != NULL) {
         return tt_fail(ncclInvalidUsage,
                        "this process was started by PMIx (PMIX_NAMESPACE), but its rank is not "
-                       "known: %s; TUTTI_LAUNCH=none makes it a job of one rank",
+                       "known: %s; " ALONE,
                        pmix);
     }
     return ncclSuccess;

@@ -4,6 +4,7 @@
 #include "launch/sources.h"
 
 #include "base/log.h"
+#include "base/quote.h"
 #include "expect.h"
 
 #include <stdio.h>
@@ -154,11 +155,66 @@ static void nobody(void)
     REFUSES("no server", "PMIX_NAMESPACE=x");
 }
 
+// Half of what a launcher sets, or what cannot be read: no jobs of one.
+static void half_set(void)
+{
+    struct tt_place place;
+    REFUSES("TUTTI_RANK=1, but TUTTI_SIZE is not set: start it with tutti-run; TUTTI_LAUNCH=none",
+            "TUTTI_RANK=1");
+    REFUSES("TUTTI_RANK=0, but TUTTI_SIZE is not set", "TUTTI_RANK=0", "TUTTI_SIZE=");
+    REFUSES("TUTTI_RANK=x, but TUTTI_SIZE is not set", "TUTTI_RANK=x");
+    REFUSES("TUTTI_SIZE=abc: must be a number from 1 to 262144", "TUTTI_SIZE=abc");
+    REFUSES("RANK=1, but WORLD_SIZE is not set: start it with torchrun, or set", "RANK=1");
+    REFUSES("RANK=3, but WORLD_SIZE is not set", "RANK=3", "WORLD_SIZE=");
+    REFUSES("WORLD_SIZE=99999999999999: must be a number from 1", "WORLD_SIZE=99999999999999");
+    REFUSES("SLURM_NTASKS=99999999999999: must be", "SLURM_NTASKS=99999999999999");
+    REFUSES("SLURM_PROCID=2, but SLURM_NTASKS is not set", "SLURM_PROCID=2");
+    REFUSES("OMPI_COMM_WORLD_RANK=1, but", "OMPI_COMM_WORLD_RANK=1");
+    REFUSES("PMI_RANK=1, but PMI_SIZE is not set", "PMI_RANK=1");
+    EXPECT_OK(find("", NULL, WORDS("RANK=0", "SLURM_PROCID=0", "PMI_SIZE=1"), &place));
+    FOUND(place, "none", 0, 1, 0, 1); // may be of something else
+    EXPECT_OK(find("", NULL, WORDS("RANK=captain"), &place));
+    EXPECT_OK(find("none", NULL, WORDS("TUTTI_RANK=1", "WORLD_SIZE=abc"), &place));
+}
+
+// MASTER_ADDR is used as it is, or refused.
+static void masters(void)
+{
+    struct tt_place place;
+    char name[1100] = "MASTER_ADDR=";
+#define BY(address) address, "RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "MASTER_PORT=29500"
+    memset(name + strlen(name), 'x', 240);
+    EXPECT_OK(find("", NULL, WORDS(BY(name)), &place));
+    EXPECT_EQ(strlen(place.meeting), 240 + strlen(":29501"));
+    EXPECT_OK(find("", NULL, WORDS(BY("MASTER_ADDR=fe80::1")), &place));
+    EXPECT_STR(place.meeting, "[fe80::1]:29501");
+    memset(name + strlen("MASTER_ADDR="), 'x', 1000);
+    REFUSES("x... (1000 characters): must be the name of rank 0's host", BY(name));
+    REFUSES("MASTER_ADDR=a\\x0ab\\x1b[31m (8 characters): must be", BY("MASTER_ADDR=a\nb\x1b[31m"));
+    REFUSES("MASTER_ADDR=[::1] (5 characters): must be", BY("MASTER_ADDR=[::1]"));
+#undef BY
+}
+
+static void quotes(void)
+{
+    char text[100] = "";
+    EXPECT_STR(tt_quote("a\tb\x7f").text, "a\\x09b\\x7f");
+    EXPECT_STR(tt_quote_part("abc", 2).text, "ab");
+    memset(text, 'y', 80);
+    EXPECT_STR(tt_quote(text).text, text);
+    memcpy(text + 78, "\n", sizeof "\n"); // has no room
+    text[79] = 'z';
+    EXPECT_EQ(strlen(tt_quote(text).text), 78 + strlen("..."));
+    memcpy(text + 78, "\xe2\x82\xac", 4);
+    EXPECT_EQ(strlen(tt_quote(text).text), 78 + strlen("..."));
+}
+
 static void contradictions(void)
 {
     struct tt_place place;
     REFUSES("RANK=2: must be less than WORLD_SIZE, 2", "RANK=2", "WORLD_SIZE=2");
     REFUSES("WORLD_SIZE=0: must be a number from 1", "RANK=0", "WORLD_SIZE=0");
+    REFUSES("RANK=262144: must be a number from 0 to 262143", "RANK=262144", "WORLD_SIZE=2");
     REFUSES("WORLD_SIZE=-1: must be", "RANK=0", "WORLD_SIZE=-1");
     REFUSES("RANK=1x: must be", "RANK=1x", "WORLD_SIZE=2");
     REFUSES("WORLD_SIZE=99999999999: must be", "RANK=1", "WORLD_SIZE=99999999999");
@@ -220,6 +276,9 @@ int main(void)
     RUN(long_names);
     RUN(slurm);
     RUN(nobody);
+    RUN(half_set);
+    RUN(masters);
+    RUN(quotes);
     RUN(contradictions);
     RUN(numbers);
     RUN(addresses);
