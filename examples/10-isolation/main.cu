@@ -6,6 +6,7 @@
 #include "lesson.h"
 
 #include <cuda_runtime.h>
+#include <limits.h>
 #include <nccl.h>
 #include <string.h>
 #include <tutti.h>
@@ -32,6 +33,20 @@ static const char help[] =
     "  --wrong RANK   the rank whose kernel writes where no memory is (2)\n"
     "  --widen        every task sets CUDA_VISIBLE_DEVICES and VGPU_DEVICES to eight GPUs first\n";
 
+// "none", or a number and nothing else.
+static bool read_wrong(const char *text, int *wrong)
+{
+    char *end = NULL;
+    long number = strtol(text, &end, 10);
+    bool is_none = strcmp(text, "none") == 0;
+    if (!is_none && (end == text || *end != 0 || number < 0 || number >= INT_MAX)) {
+        fprintf(stderr, "--wrong is \"%s\", must be the number of a rank, or none\n", text);
+        return false;
+    }
+    *wrong = is_none ? -1 : (int)number;
+    return true;
+}
+
 static bool read_options(int argc, char **argv, struct options *options)
 {
     *options = (struct options){2, false};
@@ -39,8 +54,9 @@ static bool read_options(int argc, char **argv, struct options *options)
         if (strcmp(argv[i], "--widen") == 0) {
             options->widen = true;
         } else if (strcmp(argv[i], "--wrong") == 0 && i + 1 < argc) {
-            const char *text = argv[++i];
-            options->wrong = strcmp(text, "none") == 0 ? -1 : atoi(text);
+            if (!read_wrong(argv[++i], &options->wrong)) {
+                return false;
+            }
         } else {
             fputs(help, strcmp(argv[i], "--help") == 0 ? stdout : stderr);
             return false;
@@ -113,10 +129,19 @@ int main(int argc, char **argv)
     CHECK_NCCL(tuttiCommInit(&comm));
     CHECK_NCCL(ncclCommUserRank(comm, &rank));
     CHECK_NCCL(ncclCommCount(comm, &ranks));
+    if (options.wrong >= ranks) {
+        if (rank == 0) {
+            printf("REFUSED: rank %d is to fail, and there %s %d: start more (tutti-run -n %d "
+                   "--gpus-per-task 1 ./isolation), or say which (--wrong 0, --wrong none).\n",
+                   options.wrong, ranks == 1 ? "is" : "are", ranks, options.wrong + 1);
+        }
+        CHECK_NCCL(ncclCommDestroy(comm));
+        return 1;
+    }
     say_what_it_sees(rank, ranks);
 
     bool is_right = run_kernel(rank, rank == options.wrong) == (rank != options.wrong);
-    if (options.wrong >= 0 && options.wrong < ranks) {
+    if (options.wrong >= 0) {
         is_right = learn_of_failure(comm, rank, options.wrong) && is_right;
         CHECK_NCCL(ncclCommAbort(comm));
     } else {
