@@ -114,6 +114,9 @@ static ncclResult_t start(struct tt_launch *launch, ncclComm_t *comm)
         (void)tt_comm_abort(*comm);
         *comm = NULL;
     }
+    if (result == ncclInvalidUsage || result == ncclSystemError || result == ncclTimeout) {
+        tt_launch_tell_meeting(launch); // what is wrong may be there: not what a rank has told
+    }
     return result;
 }
 
@@ -133,8 +136,10 @@ TT_EXPORT ncclResult_t tuttiCommInit(ncclComm_t *comm)
     tt_call_begin("tuttiCommInit", -1);
     ncclResult_t result = tt_launch_begin(&launch);
     if (result == ncclSuccess) {
+        tt_call_end();
+        tt_call_begin("tuttiCommInit", launch.place.rank);
         result = start(&launch, comm);
-        tt_launch_end(&launch);
+        tt_launch_end(&launch, result);
     }
     tt_call_end();
     return result;

@@ -59,7 +59,7 @@ static void *serve(void *argument)
     }
 }
 
-static ncclResult_t listen_at(const struct tt_address *address, int *fd_out)
+static ncclResult_t listen_at(const struct tt_address *address, const char *setting, int *fd_out)
 {
     struct sockaddr_storage where;
     char text[64];
@@ -78,9 +78,9 @@ static ncclResult_t listen_at(const struct tt_address *address, int *fd_out)
         if (!listens && (errno != EADDRINUSE || tt_now_ns() > end_ns)) {
             ncclResult_t result =
                 tt_fail(ncclSystemError,
-                        "rank 0: listening for the ranks at %s: %m; TUTTI_RENDEZVOUS gives another "
-                        "meeting place",
-                        text);
+                        "rank 0: listening for the ranks at %s (%s): %m; TUTTI_RENDEZVOUS gives "
+                        "another meeting place",
+                        text, setting);
             close(fd);
             return result;
         }
@@ -94,7 +94,7 @@ static ncclResult_t listen_at(const struct tt_address *address, int *fd_out)
 
 ncclResult_t tt_credentials_put(struct tt_exchange *exchange, const struct tt_address *address)
 {
-    TRY(listen_at(address, &exchange->listener));
+    TRY(listen_at(address, exchange->setting, &exchange->listener));
     exchange->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int error = exchange->wake < 0 ? errno : tt_thread_start(&exchange->server, serve, exchange);
     exchange->serves = error == 0;

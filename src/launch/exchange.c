@@ -94,6 +94,8 @@ static ncclResult_t by_rendezvous(const struct tt_place *place, const char *text
                                   struct tt_exchange *exchange)
 {
     char path[PATH_MAX];
+    exchange->setting = "TUTTI_RENDEZVOUS";
+    (void)snprintf(exchange->meeting, sizeof exchange->meeting, "%s", tt_quote(text).text);
     if (strncmp(text, "file:", 5) != 0) {
         return by_address(place, text, "TUTTI_RENDEZVOUS", exchange);
     }
@@ -134,6 +136,9 @@ static ncclResult_t exchange_any(const struct tt_place *place, struct tt_exchang
         return by_file_of_job(place, exchange);
     }
     if (place->meeting[0] != 0) {
+        exchange->setting = place->meant_by;
+        (void)snprintf(exchange->meeting, sizeof exchange->meeting, "%s",
+                       tt_quote(place->meeting).text);
         return by_address(place, place->meeting, place->meant_by, exchange);
     }
     return tt_fail(ncclInvalidUsage,
@@ -153,6 +158,10 @@ ncclResult_t tt_exchange_begin(const struct tt_place *place, int turn, struct tt
     }
     TRY(exchange_any(place, exchange));
     const struct tt_offer *offer = &exchange->offer;
+    if (offer->failed_ns != 0) {
+        return tt_fail(ncclRemoteError, "rank %d: the start has failed before this rank came: %s",
+                       place->rank, offer->text);
+    }
     if (offer->result != ncclSuccess) {
         return place->rank == 0
                    ? (ncclResult_t)offer->result // its text is this thread's last
@@ -163,9 +172,9 @@ ncclResult_t tt_exchange_begin(const struct tt_place *place, int turn, struct tt
     return ncclSuccess;
 }
 
-void tt_exchange_end(struct tt_exchange *exchange)
+void tt_exchange_end(struct tt_exchange *exchange, ncclResult_t result)
 {
-    tt_file_end(exchange);
+    tt_file_end(exchange, result);
     tt_credentials_end(exchange);
     sodium_memzero(&exchange->offer, sizeof exchange->offer);
 }

@@ -14,15 +14,19 @@
 // What rank 0 hands on: an id, or why there is none.
 struct tt_offer {
     uint64_t magic;
-    int32_t result; // ncclResult_t
+    int32_t result;     // ncclResult_t
+    uint64_t failed_ns; // when the start failed, CLOCK_REALTIME; 0: it has not
+    uint64_t machine;   // whose clock
     ncclUniqueId id;
     char text[256];
 };
-#define TT_OFFER_MAGIC UINT64_C(0x3166666f74747574)
+#define TT_OFFER_MAGIC UINT64_C(0x3266666f74747574)
 
 // From begin to end of one exchange; zeroed before.
 struct tt_exchange {
-    const char *way; // for people: "PMIx"
+    const char *way;     // for people: "PMIx"
+    const char *setting; // what the user gave the meeting place by; NULL: nothing
+    char meeting[256];   // that place, quoted
     // Of rank 0: the file, locked while it is valid; -1: none.
     int fd;
     char path[PATH_MAX];
@@ -40,7 +44,9 @@ struct tt_exchange {
 // it returns. ncclInvalidUsage where there is no way, with what to set.
 ncclResult_t tt_exchange_begin(const struct tt_place *place, int turn, struct tt_exchange *exchange,
                                ncclUniqueId *id_out);
-void tt_exchange_end(struct tt_exchange *exchange);
+// result: of the start. Ranks that come late hear of a failure, as tt_last_error tells it,
+// where the way can keep it.
+void tt_exchange_end(struct tt_exchange *exchange, ncclResult_t result);
 
 // ---- The ways: each one file. Rank 0's part puts exchange->offer out, others' part takes it.
 // -----
@@ -48,10 +54,15 @@ void tt_exchange_end(struct tt_exchange *exchange);
 // file.c. The path's folder must be there; a file of rank 0's that has ended is not believed.
 ncclResult_t tt_file_put(struct tt_exchange *exchange, const char *path);
 ncclResult_t tt_file_take(const struct tt_place *place, const char *path, struct tt_offer *out);
-void tt_file_end(struct tt_exchange *exchange);
+// Removes the file; after a failure its text stays in its place, for ranks of this job that come
+// late: for processes that began before it.
+void tt_file_end(struct tt_exchange *exchange, ncclResult_t result);
 // The path of a file for a job of this host, in a folder that only this user can enter; made where
 // it is not there.
 ncclResult_t tt_file_of_job(const struct tt_place *place, char *path, size_t bytes);
+
+// launch.c. When the process began, in ticks since its machine did; 0: not known.
+long long tt_process_start(int pid);
 
 // pmix.c, or pmix_absent.c where its headers were not there: libpmix, loaded at run time. Asking,
 // where it succeeds, begins a use of PMIx that tt_pmix_release ends; a communicator that stays has

@@ -27,6 +27,7 @@ enum {
     TELL_S = 10,         // after so long a wait it is told for whom
     OTHER_JOB_MS = 1000, // for the job before to end
     LEFT_OVER_S = 60,    // nobody takes so long from a file to its lock
+    CLOCKS_S = 5,        // by which those of two machines may differ
     WHY_BYTES = 160,
 };
 
@@ -51,13 +52,14 @@ struct finding {
         UNREACHABLE, // nothing, and none can come
         SOMETHING,   // that no job put there: never touched
         LEFT_OVER,   // of a job whose process has ended
+        FAILED,      // left by a job whose start has failed
         OF_A_JOB,    // that runs
         UNLOCKED,    // one of these two: the file system has no locks
     } kind;
     char what[WHY_BYTES]; // all but NOTHING: in words
     int fd;               // of an offer: open
     struct stat status;
-    struct tt_offer offer; // of the last three
+    struct tt_offer offer; // of the last four
 };
 
 static void describe(struct finding *out, int kind, const char *format, ...)
@@ -117,7 +119,8 @@ static bool looks_like_offer(struct finding *out)
         describe(out, SOMETHING, "a file of mode %04o is there, must be 0600",
                  (unsigned)status->st_mode & 07777);
     } else if (status->st_size != (off_t)sizeof out->offer) {
-        describe(out, SOMETHING, "a file of %lld bytes is there that no rank 0 wrote",
+        describe(out, SOMETHING,
+                 "a file of %lld bytes is there that no rank 0 of this version wrote",
                  (long long)status->st_size);
     } else {
         return true;
@@ -146,6 +149,8 @@ static void inspect(const char *path, struct finding *out)
             describe(out, UNREACHABLE, "it cannot be read: %m");
         } else if (got != (ssize_t)sizeof out->offer || out->offer.magic != TT_OFFER_MAGIC) {
             describe(out, SOMETHING, "a file is there that no rank 0 of this version wrote");
+        } else if (out->offer.failed_ns != 0) {
+            describe(out, FAILED, "the file there tells of an older job");
         } else if (!is_locked(out->fd)) {
             describe(out, LEFT_OVER, "what is there was left by a job that was killed");
         } else {
@@ -271,7 +276,10 @@ static ncclResult_t fail_writing(const char *path)
 // Makes a new file beside the path, of a name that is nobody's; its descriptor, -1 with errno.
 static int make_beside(const char *path, char beside[PATH_MAX])
 {
-    (void)snprintf(beside, PATH_MAX, "%s.XXXXXX", path); // tt_file_put has seen that it fits
+    if (snprintf(beside, PATH_MAX, "%s.XXXXXX", path) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
     return mkostemp(beside, O_CLOEXEC);
 }
 
@@ -310,7 +318,7 @@ static ncclResult_t make_room(const char *path, uint64_t end_ns)
                          "rank 0: the ranks cannot meet at %s: %s, and stays: remove it, or "
                          "set TUTTI_RENDEZVOUS=file:PATH to where nothing is",
                          path, finding.what);
-    } else if (finding.kind == LEFT_OVER || finding.kind == UNLOCKED) {
+    } else if (finding.kind == LEFT_OVER || finding.kind == FAILED || finding.kind == UNLOCKED) {
         result = take_left_over(path, &finding.status); // while it is open: its number stays its
     }
     release(&finding);
@@ -364,9 +372,54 @@ static bool is_still_ours(const struct tt_exchange *exchange)
            ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
 }
 
-void tt_file_end(struct tt_exchange *exchange)
+static uint64_t nanoseconds(clockid_t clock)
+{
+    struct timespec now;
+    (void)clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t this_machine(void)
+{
+    char text[128] = "";
+    uint64_t hash = 0;
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (got > 0) {
+        crypto_generichash((unsigned char *)&hash, sizeof hash, (const unsigned char *)text,
+                           (size_t)got, NULL, 0);
+    }
+    return hash;
+}
+
+// The failure instead of the id. Without a lock: the process may end.
+static void leave_failure(struct tt_exchange *exchange, ncclResult_t result)
+{
+    char beside[PATH_MAX];
+    struct tt_offer offer = {.magic = TT_OFFER_MAGIC,
+                             .result = (int32_t)result,
+                             .failed_ns = nanoseconds(CLOCK_REALTIME),
+                             .machine = this_machine()};
+    (void)snprintf(offer.text, sizeof offer.text, "%s", tt_last_error());
+    int fd = make_beside(exchange->path, beside);
+    if (fd >= 0 && (!write_all(fd, &offer, sizeof offer) || !is_still_ours(exchange) ||
+                    rename(beside, exchange->path) != 0)) {
+        (void)unlink(beside);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+void tt_file_end(struct tt_exchange *exchange, ncclResult_t result)
 {
     if (exchange->fd >= 0) {
+        if (result != ncclSuccess) {
+            leave_failure(exchange, result);
+        }
         if (is_still_ours(exchange)) {
             (void)unlink(exchange->path);
         }
@@ -377,12 +430,24 @@ void tt_file_end(struct tt_exchange *exchange)
 
 // ---- The others ---------------------------------------------------------------------------------
 
+// Whether a failure is of this process's job: an older one's is older than the process. Other
+// machines have other clocks.
+static bool is_of_this_job(const struct tt_offer *offer)
+{
+    uint64_t second = UINT64_C(1000000000), tick = second / (uint64_t)sysconf(_SC_CLK_TCK);
+    uint64_t began_ns = (uint64_t)(tt_process_start(getpid()) + 1) * tick;
+    uint64_t ago_ns = nanoseconds(CLOCK_BOOTTIME) - began_ns;
+    uint64_t margin_ns = offer->machine == this_machine() ? 0 : CLOCKS_S * second;
+    return offer->failed_ns > nanoseconds(CLOCK_REALTIME) - ago_ns + margin_ns;
+}
+
 // Whether there is a file to believe, then in *out; else *why says why not.
 static bool look(const char *path, struct tt_offer *out, char why[WHY_BYTES])
 {
     struct finding finding;
     inspect(path, &finding);
-    bool good = finding.kind == OF_A_JOB || finding.kind == UNLOCKED;
+    bool good = finding.kind == OF_A_JOB || finding.kind == UNLOCKED ||
+                (finding.kind == FAILED && is_of_this_job(&finding.offer));
     if (good) {
         *out = finding.offer;
     }

@@ -57,8 +57,8 @@ static void goes_round(void)
     EXPECT_EQ(tt_file_put(&other, path), ncclInvalidUsage);
     EXPECT_CONTAINS(tt_thread_error(), "is the meeting place of a job that runs");
     takes(1);
-    tt_file_end(&exchange);
-    tt_file_end(&exchange);
+    tt_file_end(&exchange, ncclSuccess);
+    tt_file_end(&exchange, ncclSuccess);
     EXPECT(access(path, F_OK) != 0);
 }
 
@@ -77,7 +77,7 @@ static void is_waited_for(void)
     if (EXPECT_EQ(pthread_create(&thread, NULL, put_later, &exchange), 0)) {
         takes(3);
         pthread_join(thread, NULL);
-        tt_file_end(&exchange);
+        tt_file_end(&exchange, ncclSuccess);
     }
 }
 
@@ -122,7 +122,7 @@ static void of_others_is_not_believed(void)
     begin(&exchange, 5);
     EXPECT_OK(tt_file_put(&exchange, path));
     takes(5);
-    tt_file_end(&exchange);
+    tt_file_end(&exchange, ncclSuccess);
     EXPECT(access(path, F_OK) != 0);
 }
 
@@ -138,7 +138,7 @@ static void is_refused(const char *what)
     EXPECT_CONTAINS(tt_thread_error(), what);
     is_not_believed();
     EXPECT_CONTAINS(tt_thread_error(), what); // the others see it, too
-    tt_file_end(&exchange);
+    tt_file_end(&exchange, ncclSuccess);
     EXPECT_EQ(lstat(path, &after), 0);
     EXPECT_EQ(after.st_ino, before.st_ino);
     EXPECT_EQ(after.st_mode, before.st_mode);
@@ -152,7 +152,7 @@ static void of_others_stays(void)
     const size_t whole = sizeof(struct tt_offer);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     close(leave(0600, 5, false, TT_OFFER_MAGIC));
-    is_refused("a file of 5 bytes is there that no rank 0 wrote");
+    is_refused("a file of 5 bytes is there that no rank 0 of this version wrote");
     close(leave(0600, 0, true, TT_OFFER_MAGIC));
     is_refused("a file of 0 bytes is there");
     close(leave(0644, whole, false, TT_OFFER_MAGIC));
@@ -184,10 +184,41 @@ static void end_removes_its_own(void)
     begin(&exchange, 8);
     if (EXPECT_OK(tt_file_put(&exchange, path))) {
         close(leave(0600, 9, false, TT_OFFER_MAGIC));
-        tt_file_end(&exchange);
+        tt_file_end(&exchange, ncclSuccess);
         EXPECT_EQ(access(path, F_OK), 0);
         (void)unlink(path);
     }
+}
+
+// A rank that comes after the start has failed hears why, from the file that rank 0 leaves, unless
+// that is older than the rank's process. The next job replaces it.
+static void failure_is_left(void)
+{
+    struct tt_exchange exchange;
+    struct tt_offer offer;
+    begin(&exchange, 9);
+    usleep(30000); // more than a tick from the process's begin
+    if (!EXPECT_OK(tt_file_put(&exchange, path))) {
+        return;
+    }
+    (void)tt_fail(ncclSystemError, "rank 2 has died");
+    tt_file_end(&exchange, ncclSystemError);
+    EXPECT_OK(tt_file_take(&follower, path, &offer));
+    EXPECT_EQ(offer.result, ncclSystemError);
+    EXPECT(offer.failed_ns != 0);
+    EXPECT_STR(offer.text, "rank 2 has died");
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    offer.failed_ns -= UINT64_C(1000000000) * 1000;
+    EXPECT_EQ(pwrite(fd, &offer, sizeof offer, 0), sizeof offer);
+    close(fd);
+    is_not_believed();
+    EXPECT_CONTAINS(tt_thread_error(), "the file there tells of an older job");
+    begin(&exchange, 10);
+    if (EXPECT_OK(tt_file_put(&exchange, path))) {
+        takes(10);
+        tt_file_end(&exchange, ncclSuccess);
+    }
+    EXPECT(access(path, F_OK) != 0);
 }
 
 // A folder that is not there, or no folder: the others say that, too.
@@ -271,6 +302,7 @@ int main(void)
     RUN(of_others_is_not_believed);
     RUN(of_others_stays);
     RUN(end_removes_its_own);
+    RUN(failure_is_left);
     RUN(has_a_folder);
     RUN(names);
     RUN(left_overs_go);

@@ -28,17 +28,10 @@ static bool ask_pmix(void *context, struct tt_place *place, const char **why_out
     return tt_pmix_ask(place, why_out);
 }
 
-// The process that made the socket, and when it began: a number is used again.
-static bool name_peer(void *context, int fd, char *text, int bytes)
+long long tt_process_start(int pid)
 {
-    struct ucred peer;
-    socklen_t length = sizeof peer;
     char path[64], line[512] = "";
-    (void)context;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) {
-        return false;
-    }
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)peer.pid);
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
     int file = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got = file < 0 ? -1 : read(file, line, sizeof line - 1);
     if (file >= 0) {
@@ -48,8 +41,19 @@ static bool name_peer(void *context, int fd, char *text, int bytes)
     for (int field = 2; p != NULL && field < 22; field++) {
         p = strchr(p + 1, ' ');
     }
-    (void)snprintf(text, (size_t)bytes, "pid/%d/%lld", (int)peer.pid,
-                   p == NULL ? 0 : strtoll(p, NULL, 10));
+    return p == NULL ? 0 : strtoll(p, NULL, 10);
+}
+
+// The process that made the socket, and when it began: a number is used again.
+static bool name_peer(void *context, int fd, char *text, int bytes)
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    (void)context;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) {
+        return false;
+    }
+    (void)snprintf(text, (size_t)bytes, "pid/%d/%lld", (int)peer.pid, tt_process_start(peer.pid));
     return true;
 }
 
@@ -87,9 +91,21 @@ void tt_launch_release(void)
     tt_pmix_release();
 }
 
-void tt_launch_end(struct tt_launch *launch)
+void tt_launch_tell_meeting(const struct tt_launch *launch)
 {
-    tt_exchange_end(&launch->exchange);
+    const struct tt_exchange *exchange = &launch->exchange;
+    char text[1024];
+    if (exchange->setting != NULL) {
+        (void)snprintf(text, sizeof text,
+                       "%.600s; the ranks meet at %s (%s), which no other job may use",
+                       tt_last_error(), exchange->meeting, exchange->setting);
+        tt_restore_error(text);
+    }
+}
+
+void tt_launch_end(struct tt_launch *launch, ncclResult_t result)
+{
+    tt_exchange_end(&launch->exchange, result);
     if (is_by_pmix(launch)) {
         tt_pmix_release(); // the asking's
     }

@@ -21,8 +21,11 @@ ncclResult_t tt_launch_exchange(struct tt_launch *launch);
 // A communicator was made. True: it is to call tt_launch_release when it ends.
 bool tt_launch_hold(const struct tt_launch *launch);
 void tt_launch_release(void);
-// All have joined, or none will.
-void tt_launch_end(struct tt_launch *launch);
+// All have joined, or none will: result, of which this thread's last text tells.
+void tt_launch_end(struct tt_launch *launch, ncclResult_t result);
+// Adds to this thread's last text where the ranks met, if that was the user's choice: another job
+// that does so, too, mixes with this one.
+void tt_launch_tell_meeting(const struct tt_launch *launch);
 
 // What a rank tells the others of itself, for the map.
 struct tt_seat {
