@@ -23,7 +23,9 @@ enum {
     GRACE_MS = 3000, // from the first failure, or a signal, until tasks are killed
     ROOM_MS = 1000,  // after a signal, for room for the last output
     EVENTS = 4,
-    DESCRIPTORS = 3 * RUN_TASKS_MAX + 256,
+    OF_TASK = 3, // descriptors
+    OWN = 32,    // tutti-run's and PMIx's
+    DESCRIPTORS = OF_TASK * RUN_TASKS_MAX + 256,
 };
 
 #ifdef TUTTI_CHECKED
@@ -142,18 +144,42 @@ static void take_output(struct run_job *job, struct run_end *end, struct run_sin
     }
 }
 
-// True: a signal has ended it.
+// Until something happens, or tasks that do not listen are to be killed; none while tasks are to be
+// started.
+static int count_patience(const struct run_end *end, bool starts)
+{
+    uint64_t now = now_ms();
+    if (!starts && (!end->begun || end->killed)) {
+        return -1;
+    }
+    return !starts && end->kill_ms > now ? (int)(end->kill_ms - now) : 0;
+}
+
+static void start_next(struct run_job *job, struct run_end *end, bool has_pmix)
+{
+    int task = job->started;
+    if (run_task_start(job, task, has_pmix ? run_pmix_words(task) : NULL)) {
+        job->started++;
+    } else {
+        job->status = job->status == 0 ? NO_START : job->status;
+        run_tasks_signal(job, SIGKILL);
+        end->begun = end->killed = true;
+    }
+}
+
+// Starts the tasks, one a round, so that signals and ends of tasks are heard meanwhile, and looks
+// after them. True: a signal has ended it.
 static bool run_rounds(struct run_job *job, int epoll, int signals)
 {
     struct run_end end = {.begun = false};
-    while (job->left > 0) {
+    bool has_pmix = run_pmix_start(job);
+    for (;;) {
         struct epoll_event events[EVENTS];
-        uint64_t now = now_ms();
-        int patience = -1;
-        if (end.begun && !end.killed) {
-            patience = end.kill_ms > now ? (int)(end.kill_ms - now) : 0;
+        bool starts = !end.begun && job->started < job->options->tasks;
+        if (!starts && job->left == 0) {
+            return end.is_asked;
         }
-        int count = epoll_wait(epoll, events, EVENTS, patience);
+        int count = epoll_wait(epoll, events, EVENTS, count_patience(&end, starts));
         for (int i = 0; i < count; i++) {
             if (events[i].data.ptr == NULL) {
                 take_signals(job, &end, signals);
@@ -161,12 +187,14 @@ static bool run_rounds(struct run_job *job, int epoll, int signals)
                 take_output(job, &end, events[i].data.ptr, epoll);
             }
         }
+        if (starts && !end.begun) {
+            start_next(job, &end, has_pmix);
+        }
         if (end.begun && !end.killed && now_ms() >= end.kill_ms) {
             run_tasks_signal(job, SIGKILL);
             end.killed = true;
         }
     }
-    return end.is_asked;
 }
 
 // All signals that are passed on come by a descriptor; -1: said on stderr.
@@ -201,7 +229,25 @@ static void let_signals_end(const struct run_job *job)
     (void)sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
-// Three descriptors a task.
+// How many descriptors there is room for, and whether all tasks can have theirs: PMIx's server ends
+// the process where it has none. False: said on stderr.
+static bool have_descriptors(const struct run_job *job)
+{
+    static int fds[DESCRIPTORS];
+    int needed = OF_TASK * job->options->tasks + OWN, got = 0;
+    while (got < needed && (fds[got] = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0) {
+        got++;
+    }
+    for (int i = 0; i < got; i++) {
+        close(fds[i]);
+    }
+    if (got < needed) {
+        run_tell("%d processes need %d descriptors; the limit (ulimit -n -H) leaves %d",
+                 job->options->tasks, needed, got);
+    }
+    return got == needed;
+}
+
 static void raise_descriptor_limit(struct run_job *job)
 {
     (void)getrlimit(RLIMIT_NOFILE, &job->descriptors);
@@ -227,17 +273,6 @@ static int find_port(void)
     return found ? ntohs(where.sin_port) : 29500;
 }
 
-static bool start_tasks(struct run_job *job)
-{
-    bool has_pmix = run_pmix_start(job);
-    for (int task = 0; task < job->options->tasks; task++) {
-        if (!run_task_start(job, task, has_pmix ? run_pmix_words(task) : NULL)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 // With the folder and the keeper.
 static void run_job(struct run_job *job)
 {
@@ -250,15 +285,8 @@ static void run_job(struct run_job *job)
         job->ends < 0 || !run_sinks_open(job, epoll)) {
         run_tell("what it needs to watch its tasks: %s", strerror(errno));
         job->status = NO_START;
-    } else if (start_tasks(job)) {
-        patience_ms = run_rounds(job, epoll, signals) ? ROOM_MS : -1;
     } else {
-        job->status = NO_START;
-        run_tasks_signal(job, SIGKILL);
-        while (job->left > 0) {
-            usleep(1000);
-            (void)run_tasks_reap(job);
-        }
+        patience_ms = run_rounds(job, epoll, signals) ? ROOM_MS : -1;
     }
     let_signals_end(job);
     take_error(job, run_output_drain(job, patience_ms));
@@ -275,6 +303,9 @@ static int start(const struct run_options *options)
         return NO_START;
     }
     raise_descriptor_limit(&job);
+    if (!have_descriptors(&job)) {
+        return NO_START;
+    }
     job.tasks = calloc((size_t)options->tasks, sizeof *job.tasks);
     if (job.tasks == NULL || mkdtemp(job.folder) == NULL) {
         run_tell("a folder in /tmp: %s", strerror(errno));

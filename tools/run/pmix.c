@@ -62,40 +62,45 @@ static bool load(void)
 
 // ---- Calls that end later -----------------------------------------------------------------------
 
+// One call, or several at a time: each wait for the other thread costs a turn of the processor.
 struct operation {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool is_over;
-    pmix_status_t status;
+    int left;
+    bool failed;
 };
+#define OPERATION(calls)                                                                           \
+    {                                                                                              \
+        .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .left = (calls)   \
+    }
 
-static void end_operation(pmix_status_t status, void *context)
+static void end_call(pmix_status_t status, void *context)
 {
     struct operation *operation = context;
     pthread_mutex_lock(&operation->mutex);
-    operation->status = status;
-    operation->is_over = true;
+    operation->failed = operation->failed || status != PMIX_SUCCESS;
+    operation->left--;
     pthread_cond_signal(&operation->changed);
     pthread_mutex_unlock(&operation->mutex);
 }
 
 // begun: what the call returned.
-static bool await(struct operation *operation, pmix_status_t begun)
+static void note_call(struct operation *operation, pmix_status_t begun)
 {
-    if (begun != PMIX_SUCCESS) {
-        return begun == PMIX_OPERATION_SUCCEEDED; // nothing follows
+    if (begun != PMIX_SUCCESS) { // nothing follows
+        end_call(begun == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : begun, operation);
     }
+}
+
+static bool await(struct operation *operation)
+{
     pthread_mutex_lock(&operation->mutex);
-    while (!operation->is_over) {
+    while (operation->left > 0) {
         pthread_cond_wait(&operation->changed, &operation->mutex);
     }
     pthread_mutex_unlock(&operation->mutex);
-    return operation->status == PMIX_SUCCESS;
+    return !operation->failed;
 }
-#define OPERATION                                                                                  \
-    {                                                                                              \
-        .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER                    \
-    }
 
 // ---- What the server asks of tutti-run ----------------------------------------------------------
 
@@ -230,9 +235,10 @@ static bool describe_job(const struct run_options *options, char *host)
         for (int task = 0; task < options->tasks; task++) {
             describe_task(options, task, host, &described[task], &info[OF_JOB + task]);
         }
-        struct operation operation = OPERATION;
-        good = await(&operation, pmix.register_nspace(server.name, options->tasks, info,
-                                                      OF_JOB + tasks, end_operation, &operation));
+        struct operation operation = OPERATION(1);
+        note_call(&operation, pmix.register_nspace(server.name, options->tasks, info,
+                                                   OF_JOB + tasks, end_call, &operation));
+        good = await(&operation);
     }
     free(regex);
     free(ppn);
@@ -244,15 +250,14 @@ static bool describe_job(const struct run_options *options, char *host)
 
 static bool add_clients(int tasks)
 {
-    bool good = true;
-    for (int task = 0; task < tasks && good; task++) {
+    struct operation operation = OPERATION(tasks);
+    for (int task = 0; task < tasks; task++) {
         pmix_proc_t proc = {.rank = (pmix_rank_t)task};
-        struct operation operation = OPERATION;
         memcpy(proc.nspace, server.name, sizeof proc.nspace);
-        good = await(&operation, pmix.register_client(&proc, getuid(), getgid(), NULL,
-                                                      end_operation, &operation));
+        note_call(&operation,
+                  pmix.register_client(&proc, getuid(), getgid(), NULL, end_call, &operation));
     }
-    return good;
+    return await(&operation);
 }
 
 bool run_pmix_start(const struct run_job *job)

@@ -45,6 +45,7 @@ struct run_job {
     struct run_keeper *keeper;
     struct run_task *tasks; // [options->tasks]
     int ends;               // epoll: the tasks' handles, in the order in which tasks end
+    int started;            // the first so many
     int left;               // that run
     struct run_sink sinks[2];
     int status; // of tutti-run

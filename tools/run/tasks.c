@@ -98,6 +98,10 @@ static bool watch(struct run_job *job, int task)
     if (started->handle >= 0) {
         good = epoll_ctl(job->ends, EPOLL_CTL_ADD, started->handle, &end) == 0;
     }
+    if (!good) { // it is looked for by its number
+        close(started->handle);
+        started->handle = -1;
+    }
     for (int i = 0; i < 2 && good; i++) {
         struct epoll_event output = {.events = EPOLLIN, .data.ptr = &started->output[i]};
         good = epoll_ctl(job->sinks[i].pipes, EPOLL_CTL_ADD, started->output[i].fd, &output) == 0;
@@ -147,7 +151,13 @@ void run_tasks_signal(const struct run_job *job, int signal)
 
 static void tell_failure(const struct run_job *job, int task, pid_t pid, int status)
 {
-    const char *rest = job->left > 0 ? "; the others are ended" : "";
+    const int waiting = job->options->tasks - job->started; // to be started
+    char rest[80] = "";
+    if (waiting > 0) {
+        (void)snprintf(rest, sizeof rest, "; the others are ended, or not started (%d)", waiting);
+    } else if (job->left > 0) {
+        (void)snprintf(rest, sizeof rest, "; the others are ended");
+    }
     if (WIFSIGNALED(status)) {
         run_tell("rank %d (pid %d) was ended by signal %d (%s)%s%s", task, (int)pid,
                  WTERMSIG(status), strsignal(WTERMSIG(status)),
