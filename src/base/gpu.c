@@ -50,9 +50,6 @@ static bool ask(int device, struct tt_gpu *gpu)
         (void)cudaGetLastError();
         return false;
     }
-    for (char *c = gpu->pci; *c != 0; c++) {
-        *c = (char)(*c >= 'A' && *c <= 'F' ? *c + ('a' - 'A') : *c);
-    }
     write_uuid((const unsigned char *)&properties.uuid, gpu->uuid, sizeof gpu->uuid);
     if (vgpuPhysicalDevice != NULL) {
         gpu->physical = vgpuPhysicalDevice(device);

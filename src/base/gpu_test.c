@@ -46,7 +46,7 @@ static void no_devices(void)
 // Every rank sees one GPU, and calls it 0.
 static void one_each(int rank, int size)
 {
-    static const char *const pci[] = {"0000:1b:00.0", "0000:43:00.0", "0000:52:00.0",
+    static const char *const pci[] = {"0000:1B:00.0", "0000:43:00.0", "0000:52:00.0",
                                       "0000:61:00.0"};
     char number[8], name[64];
     int count = 0;
