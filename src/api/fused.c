@@ -5,6 +5,7 @@
 
 #include "api/arguments.h"
 #include "api/function.h"
+#include "base/gpu.h"
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/estimate.h"
@@ -164,10 +165,9 @@ static ncclResult_t check_extra(const struct ncclComm *comm, const char *name, c
     }
     if (attributes.type == cudaMemoryTypeDevice && attributes.device != comm->cuda_device) {
         return tt_fail(ncclInvalidArgument,
-                       "%s: rank %d: %s %p is memory of device %d, but the communicator's device "
-                       "is %d",
-                       function_name, comm->rank, name, pointer, attributes.device,
-                       comm->cuda_device);
+                       "%s: rank %d: %s %p is memory of %s, but the communicator's is %s",
+                       function_name, comm->rank, name, pointer, tt_gpu(attributes.device)->name,
+                       tt_gpu(comm->cuda_device)->name);
     }
     return ncclSuccess;
 }

@@ -173,8 +173,9 @@ static void memory_kinds(void)
     memset(locked, 0, 4096);
     options.gamma = other;
     refused(&w, m, m, 4, 4, &options, "gamma 0x");
-    EXPECT_CONTAINS(ncclGetLastError(w.comm[0]),
-                    "is memory of device 1, but the communicator's device is 0");
+    EXPECT_CONTAINS(
+        ncclGetLastError(w.comm[0]),
+        "is memory of GPU 1 (physical 1), but the communicator's is GPU 0 (physical 0)");
     options.gamma = NULL;
     options.residual = other;
     refused(&w, m, m, 4, 4, &options, "residual 0x");

@@ -18,8 +18,8 @@ static ncclResult_t check_range(const struct ncclComm *comm, int per_multiproces
         return tt_fail(
             ncclInvalidArgument,
             "tuttiMaxBlocks: rank %d: blocksPerMultiprocessor is %d, must be 0 to %d, as "
-            "cudaOccupancyMaxActiveBlocksPerMultiprocessor gives it on GPU %d",
-            comm->rank, per_multiprocessor, most, comm->cuda_device);
+            "cudaOccupancyMaxActiveBlocksPerMultiprocessor gives it on %s",
+            comm->rank, per_multiprocessor, most, tt_gpu(comm->cuda_device)->name);
     }
     return ncclSuccess;
 }

@@ -12,7 +12,8 @@ enum { WHO_BYTES = 256 };
 
 // "comm 0x1 rank 0 nranks 4 cudaDev 0 nvmlDev 3 busId 61000 uuid GPU-...". NCCL's nvmlDev is the
 // number that the machine gives the GPU: it is left out where that is not known. Its busId is
-// the PCI address without punctuation, in hexadecimal.
+// the PCI address without punctuation, in hexadecimal. The GPU's name as our own messages have it
+// ends both lines that begin so.
 static void say_who(const struct ncclComm *comm, char text[WHO_BYTES])
 {
     const struct tt_gpu *gpu = tt_gpu(comm->cuda_device);
@@ -34,7 +35,8 @@ void tt_init_log_start(const struct ncclComm *comm)
     if (tt_log_level_wanted(TT_LOG_INFO)) {
         char who[WHO_BYTES];
         say_who(comm, who);
-        tt_log(TT_LOG_INFO, TT_LOG_INIT, "[Rank %d] %s - Init START", comm->rank, who);
+        tt_log(TT_LOG_INFO, TT_LOG_INIT, "[Rank %d] %s - Init START, %s", comm->rank, who,
+               tt_gpu(comm->cuda_device)->name);
     }
 }
 
@@ -60,7 +62,8 @@ void tt_init_log_complete(const struct ncclComm *comm, uint64_t start_ns)
         "comm %p rank %d nRanks %d nNodes %d localRanks %d localRank %d MNNVL 0, LSA rank %d of %d",
         (const void *)comm, comm->rank, comm->nranks, hosts, local_ranks, local_rank,
         comm->lsa_rank, comm->lsa_size);
-    tt_log(TT_LOG_INFO, TT_LOG_INIT, "%s commId 0x%" PRIx64 " - Init COMPLETE", who, comm->hash);
+    tt_log(TT_LOG_INFO, TT_LOG_INIT, "%s commId 0x%016" PRIx64 " - Init COMPLETE, %s", who,
+           comm->hash, tt_gpu(comm->cuda_device)->name);
     tt_log(TT_LOG_INFO, TT_LOG_INIT | TT_LOG_PROFILE,
            "Init timings - %s: rank %d nranks %d total %.3f s", comm->name, comm->rank,
            comm->nranks, (double)(tt_now_ns() - start_ns) / 1e9);

@@ -231,11 +231,11 @@ static void logs_at_init(int rank, int size)
                                  "NCCL INFO NCCL version ",
                                  "nranks 2 cudaDev 0 nvmlDev ",
                                  busids[rank],
-                                 " - Init START\n",
+                                 " - Init START, GPU 0 (physical ",
                                  "NVLS multicast support is available on dev 0 (physical ",
                                  "nRanks 2 nNodes 1 localRanks 2 localRank ",
                                  "commId 0x",
-                                 " - Init COMPLETE\n",
+                                 " - Init COMPLETE, GPU 0 (physical ",
                                  "Init timings - ",
                                  "NCCL INFO AllReduce: sendbuff 0x",
                                  " - Destroy COMPLETE\n"};
@@ -250,6 +250,18 @@ static void logs_at_init(int rank, int size)
     snprintf(expected, sizeof expected, "[Rank %d] comm 0x", rank);
     EXPECT_CONTAINS(text, expected);
     EXPECT_CONTAINS(text, rank == 0 ? "nvmlDev 5 " : "nvmlDev 2 ");
+    // grep finds both by either number; and the communicator by its name's digits.
+    const char *gpu = rank == 0 ? "GPU 0 (physical 5)\n" : "GPU 0 (physical 2)\n";
+    snprintf(expected, sizeof expected, " - Init START, %s", gpu);
+    EXPECT_CONTAINS(text, expected);
+    snprintf(expected, sizeof expected, " - Init COMPLETE, %s", gpu);
+    EXPECT_CONTAINS(text, expected);
+    const char *name = strstr(text, "Init timings - comm-");
+    if (EXPECT(name != NULL)) {
+        snprintf(expected, sizeof expected, " commId 0x%.16s - Init COMPLETE",
+                 name + sizeof "Init timings - comm-" - 1);
+        EXPECT_CONTAINS(text, expected);
+    }
 }
 
 static void init_lines(void)

@@ -25,7 +25,7 @@ void vgpu_check_launch_ends(const struct vgpu_launch *launch);
 // The rank whose window the launch was given, or that alone has windows on its device; -1: not
 // known.
 int vgpu_check_rank_of(const struct vgpu_launch *launch);
-// "kernel f runs on device 1", "no kernel runs on device 1; its last one there, f, has ended".
+// "kernel f runs on device 1 (physical 1)", "no kernel runs on device 1 (physical 1); ...".
 void vgpu_check_describe_device(int device, FILE *out);
 // Writes lines to stderr in one piece; the first gets "vgpu: " before it.
 void vgpu_check_say(const char *text);

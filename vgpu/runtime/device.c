@@ -182,7 +182,7 @@ struct vgpu_device_name vgpu_device_name(int ordinal)
     struct vgpu_device_name name;
     int used = snprintf(name.text, sizeof(name.text), "device %d", ordinal);
     const struct vgpu_device *device = vgpu_device(ordinal);
-    if (device && vgpu_machine()->is_renumbered) {
+    if (device) {
         (void)snprintf(name.text + used, sizeof(name.text) - (size_t)used, " (physical %d)",
                        device->info.physical);
     }

@@ -62,9 +62,8 @@ cudaError_t vgpu_device_ready(const struct vgpu_device *device);
 // cudaSuccess and the device in *device_out, or cudaErrorInvalidDevice (cudaErrorNoDevice, ...) in
 // the name of `function`. Does not look at sticky errors.
 cudaError_t vgpu_device_get(const char *function, int ordinal, struct vgpu_device **device_out);
-// A device as messages name it: "device 0", or "device 0 (physical 3)" where a process does not see
-// the whole machine in its order, so that the number alone says little to others. To be used as an
-// argument: vgpu_device_name(0).text lives until the call returns.
+// A device as messages name it: "device 0 (physical 3)"; "device 9" where there is none of that
+// number. To be used as an argument: vgpu_device_name(0).text lives until the call returns.
 struct vgpu_device_name {
     char text[48];
 };

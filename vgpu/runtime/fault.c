@@ -27,9 +27,10 @@
 
 // ---- Saying it ----------------------------------------------------------------------------------
 
-enum { PLACE_BYTES = 256 };
+enum { PLACE_BYTES = 288 };
 
-// "device 3: kernel f (a.cu:12): block (0,0,0): thread (31,0,0)"; without thread where NULL.
+// "device 3 (physical 3): kernel f (a.cu:12): block (0,0,0): thread (31,0,0)"; without thread
+// where NULL.
 static void describe_place(char *out, size_t bytes, const struct vgpu_launch *launch,
                            const struct vgpu_block *block, const struct vgpu_thread *thread)
 {

@@ -91,8 +91,8 @@ static void a_bad_address_fails_the_kernel(void)
         return;
     }
     fails(&writes_nowhere, 3, 64, NULL, cudaErrorIllegalAddress,
-          (const char *const[]){"device 0", "block (1,0,0)", "thread (3,0,0)", "0x10",
-                                "fault_test.c", NULL});
+          (const char *const[]){"device 0 (physical 0): kernel ", "block (1,0,0)", "thread (3,0,0)",
+                                "0x10", "fault_test.c", NULL});
 }
 
 KERNEL(stores_misaligned, char, 0)

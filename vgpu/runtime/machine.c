@@ -208,7 +208,6 @@ static void choose_machine(void)
                 name);
         }
     }
-    int count = chosen.device_count;
     if (!chosen.error[0]) {
         vgpu_machine_restrict(&chosen, vgpu_setting(VGPU_SETTING_DEVICES));
     }
@@ -220,10 +219,6 @@ static void choose_machine(void)
     }
     vgpu_machine_order(&chosen, vgpu_setting(VGPU_SETTING_DEVICE_ORDER));
     vgpu_machine_filter(&chosen, vgpu_setting(VGPU_SETTING_VISIBLE_DEVICES));
-    chosen.is_renumbered = chosen.device_count != count;
-    for (int i = 0; i < chosen.device_count; i++) {
-        chosen.is_renumbered |= chosen.device[i].physical != i;
-    }
 }
 
 const struct vgpu_machine *vgpu_machine(void)

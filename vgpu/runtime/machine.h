@@ -11,10 +11,9 @@ struct vgpu_machine {
     int device_count;
     struct vgpu_device_info device[VGPU_MAX_DEVICES];
     uint64_t linked[VGPU_MAX_DEVICES]; // bit p of linked[d]: NVLink between physical devices d, p
-    char error[512];    // why no device can be used: a bad setting; "" if nothing is wrong
-    int error_code;     // the cudaError_t of calls then: InvalidDevice or InitializationError
-    bool is_renumbered; // devices are hidden, or have other numbers than the machine gives them
-    char hidden[256];   // which setting hides devices, for a process that sees none
+    char error[512];  // why no device can be used: a bad setting; "" if nothing is wrong
+    int error_code;   // the cudaError_t of calls then: InvalidDevice or InitializationError
+    char hidden[256]; // which setting hides devices, for a process that sees none
 };
 
 // The machine as this process sees it: VGPU_MACHINE, of that what vgpu/limit.h and VGPU_DEVICES

@@ -59,7 +59,7 @@ static void fails_here(const char *name, void (*function)(void *), cudaError_t e
     EXPECT_EQ(calls, 1);
     EXPECT(kept == 1.5);
     EXPECT(strchr(text, '\n') == strrchr(text, '\n')); // one line
-    EXPECT_CONTAINS(text, "device 1: kernel ");
+    EXPECT_CONTAINS(text, "device 1 (physical 1): kernel ");
     EXPECT_CONTAINS(text, name);
     EXPECT_CONTAINS(text, "in the thread that called it");
     EXPECT_CONTAINS(text, cudaGetErrorName(error));
