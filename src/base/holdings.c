@@ -23,7 +23,8 @@ size_t tt_holdings(enum tt_holding what)
 
 void tt_holdings_describe(char *text, size_t bytes)
 {
-    (void)snprintf(text, bytes, "scratch %zu, staging %zu, mappings %zu bytes; %zu connections",
+    size_t connections = tt_holdings(TT_HOLD_CONNECTIONS);
+    (void)snprintf(text, bytes, "scratch %zu, staging %zu, mappings %zu bytes; %zu connection%s",
                    tt_holdings(TT_HOLD_SCRATCH), tt_holdings(TT_HOLD_STAGING),
-                   tt_holdings(TT_HOLD_MAPPINGS), tt_holdings(TT_HOLD_CONNECTIONS));
+                   tt_holdings(TT_HOLD_MAPPINGS), connections, connections == 1 ? "" : "s");
 }

@@ -291,6 +291,15 @@ static void hold(int rank, int size)
     ranks_barrier();
 }
 
+static void one_connection(void)
+{
+    char text[160];
+    tt_holdings_add(TT_HOLD_CONNECTIONS, 1);
+    tt_holdings_describe(text, sizeof text);
+    EXPECT_STR(text, "scratch 0, staging 0, mappings 0 bytes; 1 connection");
+    tt_holdings_remove(TT_HOLD_CONNECTIONS, 1);
+}
+
 static void holdings(void)
 {
     run_thread_ranks(1, hold, 30);
@@ -303,6 +312,7 @@ int main(void)
     RUN(exchanges);
     RUN(failures);
     RUN(rooms);
+    RUN(one_connection);
     RUN(holdings);
     return expect_result();
 }

@@ -36,9 +36,9 @@ void tt_comm_log_memory(const struct ncclComm *comm)
     struct tt_comm_memory memory;
     tt_comm_memory(comm, &memory);
     tt_log(TT_LOG_INFO, TT_LOG_DESTROY,
-           "comm %p rank %d held scratch %zu, staging %zu, mappings %zu bytes; %zu connections",
+           "comm %p rank %d held scratch %zu, staging %zu, mappings %zu bytes; %zu connection%s",
            (const void *)comm, comm->rank, memory.scratch, memory.staging, memory.mappings,
-           memory.connections);
+           memory.connections, memory.connections == 1 ? "" : "s");
 }
 
 void tt_comm_log_rest(void)
