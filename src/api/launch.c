@@ -69,7 +69,13 @@ static ncclResult_t tell_map(const struct tt_launch *launch, struct ncclComm *co
         return tt_fail(ncclSystemError, "rank %d: no memory for %d ranks", comm->rank,
                        comm->nranks);
     }
-    describe(&seats[comm->rank], comm->cuda_device);
+    struct tt_seat *own = &seats[comm->rank];
+    describe(own, comm->cuda_device);
+    if (*tt_param_text(TT_PARAM_FAKE_HOSTS) != 0) { // pretended hosts have no names
+        size_t used = strnlen(own->host, sizeof own->host - sizeof "/2147483647");
+        (void)snprintf(own->host + used, sizeof own->host - used, "/%d",
+                       comm->peers[comm->rank].host);
+    }
     ncclResult_t result = tt_meet_allgather(comm, seats, sizeof *seats);
     if (result == ncclSuccess) {
         result = tt_meet_barrier(comm);

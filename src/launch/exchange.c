@@ -82,7 +82,8 @@ static ncclResult_t by_address(const struct tt_place *place, const char *text, c
         return tt_fail(ncclInvalidUsage,
                        "rank %d: the ranks would meet at %s (%s), where anybody can come: set "
                        "TUTTI_SECRET, the same on all ranks, or TUTTI_RENDEZVOUS=file:PATH, a file "
-                       "that all of them see, or run munge (%s); TUTTI_INSECURE=1 does without",
+                       "that all of them see, or run munge (%s; TUTTI_MUNGE_SOCKET says where it "
+                       "listens); TUTTI_INSECURE=1 does without",
                        place->rank, text, setting, why);
     }
     exchange->way = "an address";

@@ -102,19 +102,21 @@ static void of_others_is_not_believed(void)
         size_t bytes;
         bool locks;
         uint64_t magic;
-    } wrong[] = {{0600, whole, false, TT_OFFER_MAGIC}, // left over
-                 {0644, whole, true, TT_OFFER_MAGIC},  // others can read it
-                 {0600, whole - 1, true, TT_OFFER_MAGIC},
-                 {0600, 0, true, TT_OFFER_MAGIC},
-                 {0600, whole, true, TT_OFFER_MAGIC + 1}};
+        const char *why;
+    } wrong[] = {{0600, whole, false, TT_OFFER_MAGIC, "was left by a job that was killed"},
+                 {0644, whole, true, TT_OFFER_MAGIC, "a file of mode 0644 is there, must be 0600"},
+                 {0600, whole - 1, true, TT_OFFER_MAGIC, "bytes is there that no rank 0"},
+                 {0600, whole, true, TT_OFFER_MAGIC + 1, "no rank 0 of this version wrote"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         int fd = leave(wrong[i].mode, wrong[i].bytes, wrong[i].locks, wrong[i].magic);
         is_not_believed();
+        EXPECT_CONTAINS(tt_thread_error(), wrong[i].why);
         close(fd);
     }
     (void)unlink(path);
     EXPECT_EQ(symlink("/etc/hostname", path), 0);
     is_not_believed();
+    EXPECT_CONTAINS(tt_thread_error(), "a symbolic link is there");
     (void)unlink(path);
     // The next job takes the place of what a killed one has left.
     struct tt_exchange exchange;
@@ -136,8 +138,6 @@ static void is_refused(const char *what)
     EXPECT_EQ(tt_file_put(&exchange, path), ncclInvalidUsage);
     EXPECT_CONTAINS(tt_thread_error(), "rank 0: the ranks cannot meet at /tmp/tutti-file-test.");
     EXPECT_CONTAINS(tt_thread_error(), what);
-    is_not_believed();
-    EXPECT_CONTAINS(tt_thread_error(), what); // the others see it, too
     tt_file_end(&exchange, ncclSuccess);
     EXPECT_EQ(lstat(path, &after), 0);
     EXPECT_EQ(after.st_ino, before.st_ino);

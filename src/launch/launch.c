@@ -122,8 +122,12 @@ void tt_launch_tell_map(const struct tt_launch *launch, const struct tt_seat *se
         length = (int)strlen(seats[r].gpu);
         gpu = length > gpu ? length : gpu;
     }
-    tt_say("%d rank%s (from: %s; the unique id came by %s)", size, size == 1 ? "" : "s",
-           launch->place.source, launch->exchange.way);
+    if (strcmp(launch->place.source, "none") == 0) {
+        tt_say("1 rank (no launcher: tutti-run -n N, or another one, starts more)");
+    } else {
+        tt_say("%d rank%s (from: %s; the unique id came by %s)", size, size == 1 ? "" : "s",
+               launch->place.source, launch->exchange.way);
+    }
     tt_say(" rank  %-*s      pid  %-*s  PCI bus id", host, "host", gpu, "GPU");
     for (int r = 0; r < lines; r++) {
         tt_say("%5d  %-*s  %7d  %-*s  %s", r, host, seats[r].host, seats[r].pid, gpu, seats[r].gpu,

@@ -34,6 +34,37 @@ static struct {
     const char *(*text)(pmix_status_t status);
 } pmix;
 
+struct words {
+    char text[160];
+};
+
+// What a status means here, with PMIx's own word for it.
+static struct words explain(pmix_status_t status)
+{
+    struct words words;
+    const char *meaning;
+    switch (status) {
+    case PMIX_ERR_UNREACH:
+    case PMIX_ERR_LOST_CONNECTION:
+        meaning = "this process's PMIx server has ended, or cannot be reached: ";
+        break;
+    case PMIX_ERR_NOT_FOUND:
+#ifdef PMIX_ERR_DATA_VALUE_NOT_FOUND // older versions
+    case PMIX_ERR_DATA_VALUE_NOT_FOUND:
+#endif
+        meaning = "the PMIx server knows of no such value: its rank has not put it, or was started "
+                  "by another launcher: ";
+        break;
+    case PMIX_ERR_NO_PERMISSIONS:
+        meaning = "the PMIx server is another user's: ";
+        break;
+    default:
+        meaning = "PMIx says ";
+    }
+    (void)snprintf(words.text, sizeof words.text, "%s%s", meaning, pmix.text(status));
+    return words;
+}
+
 static struct {
     pthread_mutex_t mutex;
     int users;   // communicators, and the call that makes one
@@ -81,7 +112,9 @@ static bool hold(const char **why_out)
         state.is_own = pmix.initialized() == 0;
         pmix_status_t status = init_without_signals();
         if (status != PMIX_SUCCESS) {
-            *why_out = pmix.text(status);
+            static _Thread_local struct words why; // lives on with *why_out
+            why = explain(status);
+            *why_out = why.text;
             return false;
         }
         state.users = 0;
@@ -222,7 +255,8 @@ static ncclResult_t fail(const struct tt_place *place, const char *call, pmix_st
                          "rank %d: %s: not all %d ranks of the job have called tuttiCommInit "
                          "within %ld s (TUTTI_INIT_TIMEOUT)",
                          place->rank, call, place->size, tt_param_int(TT_PARAM_INIT_TIMEOUT))
-               : tt_fail(ncclSystemError, "rank %d: %s: %s", place->rank, call, pmix.text(status));
+               : tt_fail(ncclSystemError, "rank %d: %s: %s", place->rank, call,
+                         explain(status).text);
 }
 
 static ncclResult_t put(const struct tt_place *place, const char *key, struct tt_offer *offer)
