@@ -6,31 +6,32 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { TT_QUOTED_BYTES = 80 };
+enum { TT_QUOTED_BYTES = 80, TT_QUOTED_PATH_BYTES = 256 };
 
 struct tt_quote {
     char text[TT_QUOTED_BYTES + sizeof "..."];
 };
+struct tt_quoted_path {
+    char text[TT_QUOTED_PATH_BYTES + sizeof "..."];
+};
 
 // The first `length` bytes of a text, control characters as \xNN, so that they do nothing to a
-// terminal; of a long one the beginning, in whole characters, and "...". To be used as an argument:
-// tt_quote(text).text lives until the call returns.
-static inline struct tt_quote tt_quote_part(const char *text, size_t length)
+// terminal; where that is more than `most`, the beginning, in whole characters, and "...".
+static inline void tt_quote_into(char *out, size_t most, const char *text, size_t length)
 {
     static const char digits[] = "0123456789abcdef";
-    struct tt_quote quote = {""};
     size_t used = 0, read = 0;
     while (read < length) {
         unsigned char c = (unsigned char)text[read];
         size_t wanted = c < 0x20 || c == 0x7f ? 4 : 1;
-        if (used + wanted > TT_QUOTED_BYTES) {
+        if (used + wanted > most) {
             break;
         }
         if (wanted == 4) {
             const char escape[4] = {'\\', 'x', digits[c >> 4], digits[c & 15]};
-            memcpy(quote.text + used, escape, sizeof escape);
+            memcpy(out + used, escape, sizeof escape);
         } else {
-            quote.text[used] = (char)c;
+            out[used] = (char)c;
         }
         used += wanted;
         read++;
@@ -40,14 +41,31 @@ static inline struct tt_quote tt_quote_part(const char *text, size_t length)
             read--;
             used--;
         }
-        memcpy(quote.text + used, "...", sizeof "...");
+        memcpy(out + used, "...", sizeof "...");
+    } else {
+        out[used] = 0;
     }
+}
+
+// To be used as arguments: tt_quote(text).text lives until the call returns.
+static inline struct tt_quote tt_quote_part(const char *text, size_t length)
+{
+    struct tt_quote quote;
+    tt_quote_into(quote.text, TT_QUOTED_BYTES, text, length);
     return quote;
 }
 
 static inline struct tt_quote tt_quote(const char *text)
 {
     return tt_quote_part(text, strlen(text));
+}
+
+// Of a path more is needed to find it.
+static inline struct tt_quoted_path tt_quote_path(const char *path)
+{
+    struct tt_quoted_path quote;
+    tt_quote_into(quote.text, TT_QUOTED_PATH_BYTES, path, strlen(path));
+    return quote;
 }
 
 #endif

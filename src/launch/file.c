@@ -5,6 +5,7 @@
 // See exchange.h. SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 #include "base/params.h"
+#include "base/quote.h"
 #include "base/wait.h"
 #include "launch/exchange.h"
 
@@ -270,7 +271,8 @@ static bool write_all(int fd, const void *data, size_t bytes)
 
 static ncclResult_t fail_writing(const char *path)
 {
-    return tt_fail(ncclSystemError, "rank 0: writing %s, for the ranks to meet: %m", path);
+    return tt_fail(ncclSystemError, "rank 0: writing %s, for the ranks to meet: %m",
+                   tt_quote_path(path).text);
 }
 
 // Makes a new file beside the path, of a name that is nobody's; its descriptor, -1 with errno.
@@ -312,12 +314,12 @@ static ncclResult_t make_room(const char *path, uint64_t end_ns)
         result = tt_fail(ncclInvalidUsage,
                          "rank 0: %s is the meeting place of a job that runs: each job needs its "
                          "own (TUTTI_RENDEZVOUS)",
-                         path);
+                         tt_quote_path(path).text);
     } else if (finding.kind == SOMETHING) {
         result = tt_fail(ncclInvalidUsage,
                          "rank 0: the ranks cannot meet at %s: %s, and stays: remove it, or "
                          "set TUTTI_RENDEZVOUS=file:PATH to where nothing is",
-                         path, finding.what);
+                         tt_quote_path(path).text, finding.what);
     } else if (finding.kind == LEFT_OVER || finding.kind == FAILED || finding.kind == UNLOCKED) {
         result = take_left_over(path, &finding.status); // while it is open: its number stays its
     }
@@ -471,10 +473,12 @@ ncclResult_t tt_file_take(const struct tt_place *place, const char *path, struct
             return tt_fail(ncclSystemError,
                            "rank %d: rank 0 has not come to %s within %llu s "
                            "(TUTTI_INIT_TIMEOUT): %s",
-                           place->rank, path, (unsigned long long)waited_s, why);
+                           place->rank, tt_quote_path(path).text, (unsigned long long)waited_s,
+                           why);
         }
         if (waited_s >= TELL_S && !told) {
-            tt_say("rank %d: waiting for rank 0 to come to %s: %s", place->rank, path, why);
+            tt_say("rank %d: waiting for rank 0 to come to %s: %s", place->rank,
+                   tt_quote_path(path).text, why);
             told = true;
         }
         tt_wait_told();

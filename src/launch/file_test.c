@@ -255,6 +255,13 @@ static void names(void)
     EXPECT(stat(first, &status) == 0 && (status.st_mode & 0777) == 0700);
     EXPECT_EQ(tt_file_put(&exchange, "/nonexistent/file"), ncclSystemError);
     EXPECT_CONTAINS(tt_thread_error(), "writing /nonexistent/file");
+    memset(second, 'y', 1000);
+    second[0] = '\n';
+    second[1000] = 0;
+    EXPECT_EQ(tt_file_put(&exchange, second), ncclSystemError);
+    EXPECT_CONTAINS(tt_thread_error(), "writing \\x0ay");
+    EXPECT_CONTAINS(tt_thread_error(), "y..., for the ranks to meet: File name too long");
+    EXPECT(strlen(tt_thread_error()) < 400);
     memset(second, 'x', sizeof second - 1);
     second[sizeof second - 1] = 0;
     EXPECT_EQ(tt_file_put(&exchange, second), ncclInvalidArgument);
