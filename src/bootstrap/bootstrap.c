@@ -34,6 +34,7 @@ ncclResult_t tt_bootstrap_wait(struct tt_bootstrap *b, short events, uint64_t de
     for (;;) {
         if (b->abort_flag != NULL &&
             atomic_load_explicit(b->abort_flag, memory_order_acquire) != 0) {
+            b->may_tell = events == POLLIN && b->frame != NULL; // nothing is sent in part
             return tt_bootstrap_break(
                 b, tt_fail(ncclInternalError, "rank %d: the communicator was aborted", b->rank));
         }
@@ -126,12 +127,18 @@ ncclResult_t tt_bootstrap_receive_all(struct tt_bootstrap *b, void *data, size_t
     return ncclSuccess;
 }
 
+// Whether the root would understand another frame.
+static bool can_speak(const struct tt_bootstrap *b)
+{
+    return b->fd >= 0 && (b->broken == ncclSuccess || b->may_tell);
+}
+
 // Best effort: one attempt, what does not fit into the socket's buffer is lost with the connection.
 static void send_last(struct tt_bootstrap *b, enum tt_frame_kind kind, const char *text)
 {
     unsigned char frame[1024];
     size_t bytes = strnlen(text, 500);
-    if (b->fd < 0 || b->broken != ncclSuccess) {
+    if (!can_speak(b)) {
         return;
     }
     tt_wire_seal(&b->session, kind, text, bytes, NULL, 0, frame);
@@ -239,7 +246,7 @@ static bool take_news(struct tt_bootstrap *b, enum tt_frame_kind kind, const uns
     if (kind == TT_FRAME_NOTICE && b->what[0] != 0) {
         tt_say("rank %d: %s: %.*s", b->rank, b->what, (int)bytes, (const char *)body);
     } else if (kind == TT_FRAME_NOTICE) {
-        tt_say("%.*s", (int)bytes, (const char *)body);
+        tt_say("rank %d: joining: %.*s", b->rank, (int)bytes, (const char *)body);
     } else if (kind == TT_FRAME_LEFT) {
         note_leavers(b, body, bytes);
     } else {
@@ -474,7 +481,7 @@ void tt_bootstrap_leave(struct tt_bootstrap *b)
         return;
     }
     send_last(b, TT_FRAME_LEAVE, "");
-    if (b->root_is_here && b->broken == ncclSuccess) {
+    if (b->root_is_here && can_speak(b)) {
         await_farewell(b);
     }
     // What is unread would make the kernel reset the connection, and the last words with it.

@@ -20,6 +20,7 @@ struct tt_bootstrap {
     uint32_t sequence;    // of the next gather
     ncclResult_t broken;  // once not ncclSuccess every call returns it
     char failure[512];    // its text
+    bool may_tell;        // broken by an abort, between two frames: the root can be told
     bool has_reported;    // its own failure: what comes back of it is no news
     int dead_rank;        // whose death it was, -1: none
     uint64_t deadline_ns; // of waits while joining, 0: none

@@ -134,12 +134,36 @@ static ncclResult_t try_connecting(struct tt_bootstrap *b, const struct sockaddr
     return ncclSuccess;
 }
 
+// error: errno's number of the last attempt to connect.
+static ncclResult_t explain_absence(const struct tt_bootstrap *b, const struct tt_id *id, int error)
+{
+    char text[64];
+    const char *absent = "the unique id is already used, or the process that made it has ended";
+    const char *unreached = "no interface of this host leads there: its addresses (ip address) and "
+                            "routes; NCCL_SOCKET_IFNAME of the process that makes the unique id";
+    tt_address_print(&id->address, text, sizeof text);
+    if (id->root_at_rank_0 != 0) {
+        absent = "rank 0 has not come there, or has ended";
+    }
+    if (tt_address_is_loopback(&id->address)) {
+        unreached = "the loopback interface is down (ip link set lo up)";
+    }
+    errno = error;
+    if (error == ECONNREFUSED) {
+        return tt_fail(ncclSystemError, "rank %d: nobody listens at %s (%m): %s", b->rank, text,
+                       absent);
+    }
+    return tt_fail(ncclSystemError, "rank %d: %s cannot be reached (%m): %s", b->rank, text,
+                   error == ENETUNREACH || error == EHOSTUNREACH || error == EADDRNOTAVAIL
+                       ? unreached
+                       : "the network, or what listens there");
+}
+
 // Connects; where the root is opened by rank 0 of another process, refusals are tried again until
 // the time is up.
 static ncclResult_t connect_to(struct tt_bootstrap *b, const struct tt_id *id)
 {
     struct sockaddr_storage where;
-    char text[64];
     int error = 0;
     socklen_t length = tt_address_to_socket(&id->address, &where);
     uint64_t limit_ns = tt_now_ns() + init_timeout_ns();
@@ -158,12 +182,7 @@ static ncclResult_t connect_to(struct tt_bootstrap *b, const struct tt_id *id)
             return tt_fail(ncclInternalError, "rank %d: the communicator was aborted", b->rank);
         }
     }
-    tt_address_print(&id->address, text, sizeof text);
-    errno = error;
-    return tt_fail(ncclSystemError,
-                   "rank %d: nobody listens at %s (%m): the unique id is already used, or the "
-                   "process that made it has ended",
-                   b->rank, text);
+    return explain_absence(b, id, error);
 }
 
 // What the root answers instead of its proof.
@@ -362,6 +381,9 @@ ncclResult_t tt_bootstrap_join(const ncclUniqueId *unique_id, int rank, int nran
     }
     if (b != NULL) {
         b->broken = result;
+        if (b->may_tell) {
+            tt_bootstrap_report_failure(b, "it was aborted while it joined");
+        }
         tt_bootstrap_leave(b);
     }
     if (is_untold && !no_root) {
