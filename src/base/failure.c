@@ -90,6 +90,13 @@ const char *tt_call_name(void)
     return running.call;
 }
 
+const char *tt_call_rename(const char *call)
+{
+    const char *before = running.call;
+    running.call = call;
+    return before;
+}
+
 // Puts "ncclX: rank 3: " in front of a text that does not say so itself; returns what is left of
 // it.
 static const char *begin_text(const char *said, char *text, size_t bytes)

@@ -72,6 +72,8 @@ void tt_relax_end(void);
 void tt_call_begin(const char *call, int rank);
 void tt_call_end(void);
 const char *tt_call_name(void); // NULL outside
+// From now on failures name this call (NULL: none, nor the rank); returns the one before.
+const char *tt_call_rename(const char *call);
 
 // tt_fail(result, format, ...): where a failure is first seen. Stores the text for
 // ncclGetLastError, warns once, returns `result`. Callers above only pass the result on. The text

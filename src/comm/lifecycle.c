@@ -207,7 +207,9 @@ ncclResult_t tt_comm_async_error(struct ncclComm *comm)
     }
     bool is_under_way = atomic_load(&comm->under_way) > 0;
     if (atomic_load(&comm->async_error) == ncclSuccess) {
+        const char *call = tt_call_rename(NULL); // that has not failed if another rank has
         tt_watch_look(comm);
+        (void)tt_call_rename(call);
     }
     ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
     if (error != ncclSuccess && atomic_load_explicit(&comm->told, memory_order_acquire) == 2) {
