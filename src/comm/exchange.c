@@ -17,7 +17,7 @@ static const uint64_t look_ns = 20000000, first_notice_ns = UINT64_C(10000000000
 
 // What is waited for, by rank.
 struct awaited {
-    // 1: it has come; 0: not yet; -1: it will not, tt_fail has been called.
+    // 1: it has come; 0: not yet; less: it will not, and tt_fail was called with the result -r.
     int (*has_come)(const struct ncclComm *comm, int rank, const struct awaited *what);
     uint64_t value;
     const int *members; // whose; NULL: all ranks
@@ -146,7 +146,7 @@ static ncclResult_t await(struct ncclComm *comm, const struct awaited *what)
     for (int i = 0; i < what->count;) {
         int come = what->has_come(comm, member_of(what, i), what);
         if (come < 0) {
-            return ncclRemoteError;
+            return (ncclResult_t)-come;
         }
         if (come > 0) {
             i++;
@@ -326,8 +326,7 @@ static int survives(const struct ncclComm *comm, int rank, const struct awaited 
     uint64_t gave_up = atomic_load_explicit(&desk->gave_up, memory_order_acquire);
     uint64_t tag = atomic_load_explicit(&desk->survivor, memory_order_acquire);
     if (tt_shrinks_reach(gave_up, what->value)) {
-        (void)why_given_up(comm, rank);
-        return -1;
+        return -(int)why_given_up(comm, rank);
     }
     if (tag == what->value) {
         return 1;
@@ -338,11 +337,11 @@ static int survives(const struct ncclComm *comm, int rank, const struct awaited 
     bool is_news = tag != before[0] || (gave_up == tag && gave_up != before[1]);
     if (tag != 0 && is_news && !tt_shrinks_know(comm->shrinks, tag) &&
         waits_for_us(comm, rank, tag)) {
-        (void)tt_fail(ncclInvalidUsage,
-                      "rank %d: rank %d shrinks %s with another list of excluded ranks: all that "
-                      "remain must give the same",
-                      comm->rank, rank, comm->name);
-        return -1;
+        return -(int)tt_fail(
+            ncclInvalidUsage,
+            "rank %d: rank %d shrinks %s with another list of excluded ranks: all that remain must "
+            "give the same",
+            comm->rank, rank, comm->name);
     }
     return 0;
 }
@@ -396,11 +395,7 @@ static int has_offered(const struct ncclComm *comm, int rank, const struct await
     if (atomic_load_explicit(&desk->offered, memory_order_acquire) == what->value) {
         return 1;
     }
-    if (has_given_up(comm, rank, what->value)) {
-        (void)why_given_up(comm, rank);
-        return -1;
-    }
-    return 0;
+    return has_given_up(comm, rank, what->value) ? -(int)why_given_up(comm, rank) : 0;
 }
 
 ncclResult_t tt_board_await_offer(struct ncclComm *comm, uint64_t tag, int rank,
