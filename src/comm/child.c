@@ -61,7 +61,7 @@ static ncclResult_t copy_peers(struct ncclComm *child, const struct tt_making *m
             __atomic_store_n(&child->rank, i, __ATOMIC_RELAXED); // see tt_comm_rank
         }
     }
-    child->nranks = making->count;
+    __atomic_store_n(&child->nranks, making->count, __ATOMIC_RELAXED); // see tuttiDumpState
     child->peers = peers;
     return ncclSuccess;
 }

@@ -194,7 +194,18 @@ static ncclResult_t write_all(int descriptor, const char *name, const char *text
     return ncclSuccess;
 }
 
-static ncclResult_t tell_to(uint64_t hash, int descriptor, const char *name)
+static void print_none(const struct dump *dump)
+{
+    (void)fprintf(dump->file, "no communicator\n");
+    if (tt_record_parent() != 0) {
+        (void)fprintf(dump->file,
+                      "this process was forked from process %d, whose communicators it does not "
+                      "have\n",
+                      (int)tt_record_parent());
+    }
+}
+
+static ncclResult_t tell_to(uint64_t hash, const char *unmade, int descriptor, const char *name)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -206,15 +217,11 @@ static ncclResult_t tell_to(uint64_t hash, int descriptor, const char *name)
     dump.scale = tt_ticks_measure();
     dump.now = tt_ticks();
     print_head(&dump);
-    const struct tt_record *record = next_record(lists, hash, NULL);
-    if (record == NULL) {
-        (void)fprintf(dump.file, "no communicator\n");
-        if (tt_record_parent() != 0) {
-            (void)fprintf(dump.file,
-                          "this process was forked from process %d, whose communicators it does "
-                          "not have\n",
-                          (int)tt_record_parent());
-        }
+    const struct tt_record *record = unmade == NULL ? next_record(lists, hash, NULL) : NULL;
+    if (unmade != NULL) {
+        (void)fprintf(dump.file, "%s\n", unmade);
+    } else if (record == NULL) {
+        print_none(&dump);
     }
     for (; record != NULL; record = next_record(lists, hash, record)) {
         print_record(&dump, record);
@@ -231,7 +238,7 @@ static ncclResult_t tell_to(uint64_t hash, int descriptor, const char *name)
 
 ncclResult_t tt_record_dump(uint64_t hash, int descriptor)
 {
-    return tell_to(hash, descriptor, "the state");
+    return tell_to(hash, NULL, descriptor, "the state");
 }
 
 static int lowest_rank(void)
@@ -245,12 +252,12 @@ static int lowest_rank(void)
     return lowest < 0 ? 0 : lowest;
 }
 
-ncclResult_t tt_record_dump_to(uint64_t hash, int rank, const char *path)
+ncclResult_t tt_record_dump_to(uint64_t hash, int rank, const char *unmade, const char *path)
 {
     char name[1024];
     const char *pattern = path != NULL ? path : tt_param_text(TT_PARAM_DUMP_FILE);
     if (pattern[0] == 0) {
-        return tt_record_dump(hash, STDERR_FILENO);
+        return tell_to(hash, unmade, STDERR_FILENO, "the state");
     }
     if (!tt_file_name(pattern, rank >= 0 ? rank : lowest_rank(), name, sizeof name)) {
         return tt_fail(ncclInvalidArgument, "path has %zu characters and more; at most %zu fit",
@@ -260,7 +267,7 @@ ncclResult_t tt_record_dump_to(uint64_t hash, int rank, const char *path)
     if (descriptor < 0) {
         return tt_fail(ncclSystemError, "cannot write %s: %m", name);
     }
-    ncclResult_t result = tell_to(hash, descriptor, name);
+    ncclResult_t result = tell_to(hash, unmade, descriptor, name);
     if (close(descriptor) != 0 && result == ncclSuccess) {
         result = tt_fail(ncclSystemError, "cannot write %s: %m", name);
     }

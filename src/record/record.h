@@ -194,8 +194,9 @@ static inline void tt_record_failed(struct tt_record_line *line, ncclResult_t re
 // piece: last operations, what is waited for, who is missing. Any thread; not in signal handlers.
 ncclResult_t tt_record_dump(uint64_t hash, int descriptor);
 // The same at the end of a file: `path` with %h, %p, and %r for `rank` (-1: the lowest of the
-// process). NULL: of the one that TUTTI_DUMP_FILE names, else to stderr.
-ncclResult_t tt_record_dump_to(uint64_t hash, int rank, const char *path);
+// process). NULL: of the one that TUTTI_DUMP_FILE names, else to stderr. unmade: what is written of
+// a communicator that has no record yet; NULL: it has one.
+ncclResult_t tt_record_dump_to(uint64_t hash, int rank, const char *unmade, const char *path);
 
 // Where TUTTI_DUMP_SIGNAL names a signal: takes it, and returns a descriptor that can be read once
 // it came; -1: there is none. Whoever sees that calls tt_record_signalled, which writes all states.

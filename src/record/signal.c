@@ -94,7 +94,7 @@ void tt_record_signalled(void)
     if (read(atomic_load(&awake), &times, sizeof times) != sizeof times) {
         return;
     }
-    if (tt_record_dump_to(0, -1, NULL) != ncclSuccess) {
+    if (tt_record_dump_to(0, -1, NULL, NULL) != ncclSuccess) {
         tt_say("the state cannot be told: %s", tt_thread_error());
     }
 }

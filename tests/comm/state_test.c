@@ -315,6 +315,34 @@ static void traces_of_processes_to_no_file(void)
     EXPECT_EQ(rmdir(path), 0); // empty
 }
 
+// A communicator that is being made, or could not be.
+static void states_of_the_unmade(void)
+{
+    char path[200];
+    ncclComm_t comm = NULL;
+    ncclUniqueId id;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclResult_t state = ncclInProgress;
+    config.blocking = 0;
+    path_of("unmade", path, sizeof path);
+    setenv("TUTTI_INIT_TIMEOUT", "1", 1);
+    EXPECT_OK(ncclGetUniqueId(&id));
+    EXPECT_EQ(ncclCommInitRankConfig(&comm, 2, id, 1, &config), ncclInProgress);
+    EXPECT_OK(tuttiDumpState(comm, path));
+    expect_in_file(path, "\nrank 1 of 2: the communicator is being made\n");
+    struct stopwatch watch = stopwatch_start();
+    while (state == ncclInProgress && stopwatch_is_within(&watch, 10)) {
+        usleep(10000);
+        EXPECT_OK(ncclCommGetAsyncError(comm, &state));
+    }
+    EXPECT_EQ(state, ncclTimeout);
+    EXPECT_OK(tuttiDumpState(comm, path));
+    expect_in_file(path, "\nrank 1: the communicator could not be made\n");
+    EXPECT_OK(ncclCommAbort(comm));
+    unsetenv("TUTTI_INIT_TIMEOUT");
+    EXPECT_EQ(unlink(path), 0);
+}
+
 int main(void)
 {
     bool is_first = getenv("STATE_TEST_FOLDER") == NULL; // ranks run this program again
@@ -328,6 +356,7 @@ int main(void)
     RUN(forms_of_operations);
     RUN(states_that_cannot_be_written);
     RUN(traces_of_processes_to_no_file);
+    RUN(states_of_the_unmade);
     if (is_first) {
         (void)rmdir(folder);
     }
