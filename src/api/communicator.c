@@ -47,7 +47,7 @@ TT_FUNCTION(ncclResult_t, CommInitRankScalable,
                                       call, myrank, nId, (void *)commIds, nranks));
     }
     ncclResult_t result = tt_comm_init(newcomm, nranks, &commIds[0], myrank, config, call);
-    for (int i = 1; i < nId && (result == ncclSuccess || result == ncclInProgress); i++) {
+    for (int i = 1; i < nId; i++) {
         if (memcmp(&commIds[i], &commIds[0], sizeof commIds[0]) != 0) {
             tt_bootstrap_drop_id(&commIds[i]);
         }
@@ -75,10 +75,7 @@ static ncclResult_t check_device_list(const ncclComm_t *comm, int ndev, const in
         return tt_fail(ncclInvalidArgument,
                        "ncclCommInitAll: comm is NULL, must be an array of ndev communicators");
     }
-    if (cudaGetDeviceCount(&count) != cudaSuccess) {
-        cudaGetLastError();
-        count = 0;
-    }
+    TRY(tt_comm_count_devices("ncclCommInitAll", -1, &count));
     if (ndev < 1 || (devlist == NULL && ndev > count)) {
         return tt_fail(ncclInvalidArgument,
                        "ncclCommInitAll: ndev is %d, must be 1 to %d, the number of devices; with "

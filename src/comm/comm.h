@@ -119,6 +119,9 @@ struct tt_beginning {
     // failure, which stays. Returns result.
     ncclResult_t (*tell_others)(const void *argument, ncclResult_t result);
 };
+// How many GPUs the process sees. An error where it sees none: the launcher, or a setting, gave it
+// none. rank: -1: of none.
+ncclResult_t tt_comm_count_devices(const char *call, int rank, int *count_out);
 // A communicator in state TT_COMM_INIT on the current device, with its handle; what its ranks are
 // may be unknown (nranks 0).
 ncclResult_t tt_comm_allocate(int nranks, int rank, const ncclConfig_t *config, const char *call,

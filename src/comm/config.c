@@ -55,8 +55,8 @@ static ncclResult_t copy_known(const ncclConfig_t *config, const char *call, ncc
     *out = undefined;
     if (config->magic != NCCL_API_MAGIC) {
         return tt_fail(ncclInvalidArgument,
-                       "%s: config->magic is %#x; begin with NCCL_CONFIG_INITIALIZER", call,
-                       config->magic);
+                       "%s: config->magic is %#x, must be %#x; begin with NCCL_CONFIG_INITIALIZER",
+                       call, config->magic, NCCL_API_MAGIC);
     }
     if (config->size < offsetof(ncclConfig_t, cgaClusterSize) || config->size > LARGEST_SIZE) {
         return tt_fail(ncclInvalidArgument,

@@ -27,25 +27,25 @@ struct joining {
     int rank, nranks;
 };
 
-// Fails where the process sees no GPU: the launcher, or a setting, gave it none.
-static ncclResult_t check_device(const char *call, int rank, int *device_out)
+ncclResult_t tt_comm_count_devices(const char *call, int rank, int *count_out)
 {
-    int count = 0;
     TRY(tt_check_runtime(call));
     TRY(tt_handle_check_process(call));
-    cudaError_t error = cudaGetDeviceCount(&count);
-    if (error != cudaSuccess || count == 0) {
-        char why[320], host[64] = "";
+    cudaError_t error = cudaGetDeviceCount(count_out);
+    if (error != cudaSuccess || *count_out == 0) {
+        char why[320], host[64] = "", who[32] = "the caller";
+        if (rank >= 0) {
+            (void)snprintf(who, sizeof who, "rank %d", rank);
+        }
         (void)snprintf(why, sizeof why, "%s", tt_cuda_detail());
         cudaGetLastError();
         (void)gethostname(host, sizeof host - 1);
-        return tt_fail(ncclUnhandledCudaError,
-                       "%s: rank %d (process %d on %s) has no device: %s: %s", call, rank,
-                       (int)getpid(), host,
+        return tt_fail(ncclUnhandledCudaError, "%s: %s (process %d on %s) has no device: %s: %s",
+                       call, who, (int)getpid(), host,
                        cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error),
                        why[0] != 0 ? why : tt_executor->no_device_hint);
     }
-    return tt_cuda((int)cudaGetDevice(device_out), "cudaGetDevice");
+    return ncclSuccess;
 }
 
 static void free_parts(struct ncclComm *comm)
@@ -259,8 +259,9 @@ static ncclResult_t check_arguments(ncclComm_t *comm_out, int nranks, const nccl
 ncclResult_t tt_comm_allocate(int nranks, int rank, const ncclConfig_t *config, const char *call,
                               struct ncclComm **comm_out)
 {
-    int device = -1;
-    TRY(check_device(call, rank, &device));
+    int devices = 0, device = -1;
+    TRY(tt_comm_count_devices(call, rank, &devices));
+    TRY_CUDA(cudaGetDevice(&device));
     struct ncclComm *comm = calloc(1, sizeof *comm);
     struct tt_peer *peers = nranks > 0 ? calloc((size_t)nranks, sizeof *peers) : NULL;
     if (comm == NULL || (nranks > 0 && peers == NULL)) {

@@ -224,7 +224,8 @@ static ncclResult_t check_state(struct ncclComm *comm)
                        tt_comm_rank(comm));
     case TT_COMM_FINALIZED:
         return tt_fail(ncclInvalidArgument,
-                       "rank %d: the communicator is finalized; only ncclCommDestroy may follow",
+                       "rank %d: the communicator is finalized; only ncclCommGetAsyncError, "
+                       "ncclCommDestroy and ncclCommAbort may follow",
                        comm->rank);
     default:
         break;
@@ -240,7 +241,8 @@ static ncclResult_t check_state(struct ncclComm *comm)
         bool is_told = atomic_load_explicit(&comm->told, memory_order_acquire) == 2;
         return tt_fail(error,
                        "rank %d: the communicator has failed before (ncclCommGetAsyncError); only "
-                       "ncclCommAbort may follow%s%s",
+                       "ncclCommAbort, ncclCommDestroy and ncclCommShrink with NCCL_SHRINK_ABORT "
+                       "may follow%s%s",
                        comm->rank, is_told ? "; it was: " : "",
                        is_told ? tt_comm_failure_text(comm) : "");
     }

@@ -251,7 +251,8 @@ static ncclResult_t enter(struct ncclComm *parent, int flags)
     ncclResult_t result =
         tt_fail(ncclInvalidArgument, "%s: rank %d: the communicator %s", call, parent->rank,
                 state == TT_COMM_FAILED      ? "could not be made"
-                : state == TT_COMM_FINALIZED ? "is finalized; only ncclCommDestroy may follow"
+                : state == TT_COMM_FINALIZED ? "is finalized; only ncclCommGetAsyncError, "
+                                               "ncclCommDestroy and ncclCommAbort may follow"
                                              : "is still being made, or a group with calls on it "
                                                "is under way; poll ncclCommGetAsyncError");
     tt_comm_leave(parent);

@@ -87,6 +87,18 @@ static void init_all_arguments(void)
     FAILS(ncclCommInitAll(comm, 3, twice), ncclInvalidUsage, "both GPU 1 (physical 1)");
 }
 
+// Ids beyond the first have no root any more, also where the initialisation fails.
+static void more_ids(void)
+{
+    ncclUniqueId ids[2] = {make_id(), make_id()};
+    ncclComm_t comm = NULL;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.minCTAs = 0;
+    FAILS(ncclCommInitRankScalable(&comm, 2, 0, 2, ids, &config), ncclInvalidArgument,
+          "config->minCTAs is 0");
+    FAILS(ncclCommInitRank(&comm, 1, ids[1], 0), ncclInvalidUsage, "already used");
+}
+
 static void one_config(ncclConfig_t config, ncclResult_t expected, const char *part, int line)
 {
     ncclComm_t comm = NULL;
@@ -109,7 +121,7 @@ static void one_config(ncclConfig_t config, ncclResult_t expected, const char *p
 static void configs(void)
 {
     CONFIG(ncclSuccess, "", (void)c);
-    CONFIG(ncclInvalidArgument, "config->magic is 0", c.magic = 0);
+    CONFIG(ncclInvalidArgument, "config->magic is 0, must be 0xcafebeef", c.magic = 0);
     CONFIG(ncclInvalidArgument, "config->size is 0", c.size = 0);
     CONFIG(ncclInvalidArgument, "config->size is 18446744073709551615, must be", c.size = SIZE_MAX);
     CONFIG(ncclInvalidArgument, "config->version is 0, must be", c.version = 0);
@@ -218,7 +230,8 @@ static void stale_handles(void)
     EXPECT_OK(ncclCommInitRank(&other, 1, make_id(), 0));
     EXPECT_OK(ncclCommFinalize(comm));
     FAILS(ncclCommFinalize(comm), ncclInvalidArgument, "finalized");
-    FAILS(ncclCommCount(comm, &number), ncclInvalidArgument, "only ncclCommDestroy may follow");
+    FAILS(ncclCommCount(comm, &number), ncclInvalidArgument,
+          "only ncclCommGetAsyncError, ncclCommDestroy and ncclCommAbort may follow");
     EXPECT_OK(ncclCommDestroy(comm));
     for (int i = 0; i < 100; i++) { // others come and go
         EXPECT_OK(ncclCommInitRank(&many[i], 1, make_id(), 0));
@@ -359,7 +372,8 @@ static void no_device_here(int rank, int size)
     EXPECT_EQ(ncclCommInitRank(&comm, size, id, rank), ncclUnhandledCudaError);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "no device");
     EXPECT_CONTAINS(ncclGetLastError(NULL), "VGPU_MACHINE");
-    EXPECT_EQ(ncclCommInitAll(&comm, 1, NULL), ncclInvalidArgument);
+    FAILS(ncclCommInitAll(&comm, 1, NULL), ncclUnhandledCudaError, "has no device: ");
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "VGPU_MACHINE");
 }
 
 static void no_device(void)
@@ -394,24 +408,29 @@ static void missing_rank(void)
 struct waiting {
     ncclComm_t comm;
     ncclUniqueId id;
+    int rank;
     ncclResult_t result;
+    char text[300];
     atomic_int done;
 };
 
-static void *init_of_two(void *argument)
+static void *init_of_three(void *argument)
 {
     struct waiting *w = argument;
-    w->result = ncclCommInitRank(&w->comm, 2, w->id, 0);
+    w->result = ncclCommInitRank(&w->comm, 3, w->id, w->rank);
+    (void)snprintf(w->text, sizeof w->text, "%s", ncclGetLastError(NULL));
     atomic_store(&w->done, 1);
     return NULL;
 }
 
-// A blocking init whose partner does not come, aborted from another thread.
+// A blocking init of two ranks whose partner does not come, aborted from another thread: the other
+// one is told.
 static void abort_init(void)
 {
-    struct waiting w = {.id = make_id(), .result = ncclSuccess};
-    pthread_t thread;
-    pthread_create(&thread, NULL, init_of_two, &w);
+    struct waiting w = {.id = make_id()}, other = {.id = w.id, .rank = 1};
+    pthread_t thread, second;
+    pthread_create(&thread, NULL, init_of_three, &w);
+    pthread_create(&second, NULL, init_of_three, &other);
     poll(NULL, 0, 500);
     EXPECT_EQ(atomic_load(&w.done), 0);
     ncclComm_t comm = __atomic_load_n(&w.comm, __ATOMIC_ACQUIRE);
@@ -422,6 +441,10 @@ static void abort_init(void)
     pthread_join(thread, NULL);
     EXPECT(w.result != ncclSuccess);
     FAILS(ncclCommAbort(comm), ncclInvalidArgument, "was destroyed or aborted");
+    pthread_join(second, NULL);
+    EXPECT_EQ(other.result, ncclRemoteError);
+    EXPECT_STR(other.text,
+               "ncclCommInitRank: rank 1: rank 0 failed: it was aborted while it joined");
 }
 
 static void abort_nonblocking_init(void)
@@ -496,8 +519,12 @@ static void abort_registration(void)
         EXPECT_OK(ncclCommGetAsyncError(comm[1], &state));
     }
     EXPECT_EQ(state, ncclRemoteError); // the other rank sees it without a call
+    // Whoever sees it first.
+    EXPECT_STR(ncclGetLastError(comm[1]), "rank 1: rank 0 failed: it called ncclCommAbort");
     int number;
-    FAILS(ncclCommCount(comm[1], &number), ncclRemoteError, "only ncclCommAbort may follow");
+    FAILS(ncclCommCount(comm[1], &number), ncclRemoteError,
+          "only ncclCommAbort, ncclCommDestroy and ncclCommShrink with NCCL_SHRINK_ABORT may "
+          "follow; it was: rank 1: rank 0 failed");
     EXPECT_OK(ncclCommAbort(comm[1]));
 }
 
@@ -540,6 +567,7 @@ int main(void)
     RUN(library);
     RUN(init_arguments);
     RUN(init_all_arguments);
+    RUN(more_ids);
     RUN(configs);
     RUN(questions);
     RUN(collectives);
