@@ -182,11 +182,16 @@ static void rank_that_cannot_join(void)
 static void wait_for_missing(int rank, int size)
 {
     static const char *const parts[] = {"1 of 4: 3", "TUTTI_INIT_TIMEOUT", NULL};
+    static const char *const late[] = {"rank 3: ", "this rank came ", " s too late", NULL};
     ncclUniqueId id = share_id_by(rank, make_id);
     struct stopwatch watch = stopwatch_start();
     if (rank < size - 1) {
         join_fails(&id, rank, size, ncclTimeout, parts);
         EXPECT(stopwatch_s(&watch) > 2.5 && stopwatch_is_within(&watch, 6));
+    }
+    ranks_barrier();
+    if (rank == size - 1) {
+        join_fails(&id, rank, size, ncclTimeout, late);
     }
     ranks_barrier();
 }
@@ -217,7 +222,7 @@ static void come_late(int rank, int size)
     if (rank == 0) {
         dup2(saved, 2); // closes the pipe's last writing end
         EXPECT(read(ends[0], text, sizeof text - 1) > 0);
-        EXPECT_CONTAINS(text, "waiting for 2 of 4: 2, 3, for 10 s");
+        EXPECT_CONTAINS(text, "rank 0: joining: waiting for 2 of 4 ranks: 2, 3, for 10 s");
     }
     gather_rounds(b, rank, size, 3);
     // Late for an exchange: the same, with what it is for.
@@ -235,7 +240,7 @@ static void come_late(int rank, int size)
         dup2(saved, 2);
         memset(text, 0, sizeof text);
         EXPECT(read(ends[0], text, sizeof text - 1) > 0);
-        EXPECT_CONTAINS(text, "rank 1: making a test: waiting for 3 of 4: 0, 2, 3, for 10 s");
+        EXPECT_CONTAINS(text, "rank 1: making a test: waiting for 3 of 4 ranks: 0, 2, 3, for 10 s");
     }
     tt_bootstrap_leave(b);
 }

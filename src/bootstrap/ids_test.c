@@ -11,6 +11,8 @@
 #include "stopwatch.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,6 +178,35 @@ static void fixed_address(void)
     unsetenv("NCCL_COMM_ID");
 }
 
+// ---- No way to the address
+
+static void reach_nothing(int rank, int size)
+{
+    ncclUniqueId id;
+    struct tt_bootstrap *b = NULL;
+    (void)rank;
+    if (getenv("NCCL_COMM_ID") == NULL && unshare(CLONE_NEWNET) != 0) {
+        printf("without a network of its own: %s\n", strerror(errno));
+        return;
+    }
+    EXPECT_OK(make_id(&id));
+    EXPECT_EQ(tt_bootstrap_join(&id, 1, size + 1, NULL, &b), ncclSystemError);
+    EXPECT_CONTAINS(tt_last_error(), "cannot be reached (Network is unreachable): ");
+    EXPECT_CONTAINS(tt_last_error(), getenv("TUTTI_TEST_EXPECTED"));
+}
+
+static void unreachable_address(void)
+{
+    setenv("TUTTI_TEST_EXPECTED", "the loopback interface is down", 1);
+    run_ranks(1, reach_nothing, 20);
+    setenv("NCCL_COMM_ID", "255.255.255.255:4000", 1);
+    setenv("TUTTI_SECRET", "a secret of this test", 1);
+    setenv("TUTTI_TEST_EXPECTED", "no interface of this host leads there", 1);
+    run_ranks(1, reach_nothing, 20);
+    unsetenv("TUTTI_SECRET");
+    unsetenv("NCCL_COMM_ID");
+}
+
 int main(void)
 {
     RUN(used_id);
@@ -184,5 +215,6 @@ int main(void)
     RUN(given_up_ids);
     RUN(bad_ids);
     RUN(fixed_address);
+    RUN(unreachable_address);
     return expect_result();
 }

@@ -112,6 +112,22 @@ static bool may_join(const struct tt_root *root, const struct tt_join *join, cha
     return true;
 }
 
+// To a rank that comes when all is over: the reason; where the others have waited in vain, perhaps
+// for this rank, that it is late.
+static void answer_late(const struct tt_root *root, struct tt_peer_connection *connection)
+{
+    char text[sizeof root->finish_text + 100];
+    uint64_t late_ms = tt_root_now_ms() - root->finished_ms;
+    bool gave_up = root->finish_result == ncclTimeout;
+    (void)snprintf(text, sizeof text,
+                   "this rank came %llu.%llu s too late: the others have given up: %s",
+                   (unsigned long long)(late_ms / 1000), (unsigned long long)(late_ms / 100 % 10),
+                   root->finish_text);
+    send_error(connection, root->finish_result, root->finish_dead,
+               gave_up ? text : root->finish_text);
+    connection->closing = true;
+}
+
 // Reads a claim and answers it where it cannot be looked at. False: that is all.
 static bool read_claim(struct tt_root *root, struct tt_peer_connection *connection,
                        const unsigned char *body, size_t bytes)
@@ -124,8 +140,7 @@ static bool read_claim(struct tt_root *root, struct tt_peer_connection *connecti
     memcpy(claim, body, sizeof *claim);
     claim->host[sizeof claim->host - 1] = 0;
     if (root->state == TT_ROOT_FINISHED) {
-        send_error(connection, root->finish_result, root->finish_dead, root->finish_text);
-        connection->closing = true;
+        answer_late(root, connection);
         root->told++;
         return false;
     }
@@ -202,14 +217,14 @@ static bool is_late(const struct tt_root *root, int r)
     return member == NULL || (root->state == TT_ROOT_RUNNING && !member->gave);
 }
 
-// "3 of 800: 12, 77, 799"; long lists end in "...".
-static void list_late(const struct tt_root *root, char *text, size_t bytes)
+// "3 of 800: 12, 77, 799", with the noun behind 800; long lists end in "...".
+static void list_late(const struct tt_root *root, const char *noun, char *text, size_t bytes)
 {
     int count = 0;
     for (int r = 0; r < root->nranks; r++) {
         count += is_late(root, r);
     }
-    size_t used = (size_t)snprintf(text, bytes, "%d of %d: ", count, root->nranks);
+    size_t used = (size_t)snprintf(text, bytes, "%d of %d%s: ", count, root->nranks, noun);
     const char *separator = "";
     for (int r = 0; r < root->nranks; r++) {
         if (!is_late(root, r)) {
@@ -228,7 +243,7 @@ static void list_late(const struct tt_root *root, char *text, size_t bytes)
 static void send_notice(const struct tt_root *root, uint64_t waited_ms)
 {
     char late[256], text[400];
-    list_late(root, late, sizeof late);
+    list_late(root, " ranks", late, sizeof late);
     (void)snprintf(text, sizeof text, "waiting for %s, for %llu s so far", late,
                    (unsigned long long)(waited_ms / 1000));
     for (int r = 0; r < root->nranks; r++) {
@@ -245,7 +260,7 @@ static void watch_joining(struct tt_root *root, uint64_t now)
     uint64_t waited = now - root->first_join_ms;
     uint64_t limit_s = (uint64_t)tt_param_int(TT_PARAM_INIT_TIMEOUT);
     if (waited >= limit_s * 1000) {
-        list_late(root, missing, sizeof missing);
+        list_late(root, "", missing, sizeof missing);
         (void)snprintf(text, sizeof text, "after %llu s (TUTTI_INIT_TIMEOUT) ranks are missing, %s",
                        (unsigned long long)limit_s, missing);
         fail_all(root, ncclTimeout, text);
