@@ -60,8 +60,9 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static void begin_end(const struct run_job *job, struct run_end *end, int signal)
+static void begin_end(struct run_job *job, struct run_end *end, int signal)
 {
+    job->is_ending = true;
     run_tasks_signal(job, signal);
     run_tasks_signal(job, SIGCONT); // a stopped task would not hear of it
     if (!end->begun) {
@@ -163,7 +164,7 @@ static void start_next(struct run_job *job, struct run_end *end, bool has_pmix)
     } else {
         job->status = job->status == 0 ? NO_START : job->status;
         run_tasks_signal(job, SIGKILL);
-        end->begun = end->killed = true;
+        job->is_ending = end->begun = end->killed = true;
     }
 }
 

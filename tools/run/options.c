@@ -12,6 +12,7 @@ static const char help[] =
     "  -n N                 processes, 1 to 1024\n"
     "  --gpus-per-task K    each sees K GPUs of its own, numbered from 0\n"
     "  --hosts A,B,...      pretends several hosts, with A, B, ... processes\n"
+    "  --keep-going         a process that fails does not end the others\n"
     "  --help, --version\n"
     "\n"
     "Lines of output begin with the rank: \"[3] \". Process 0 reads the input, unless that is a\n"
@@ -147,7 +148,9 @@ bool run_options_read(int argc, char **argv, struct run_options *out, char *prob
             out->version = true;
             return true;
         }
-        if (is_option("-n", argv, argc, &at, &value)) {
+        if (strcmp(argv[at], "--keep-going") == 0) {
+            out->keep_going = true;
+        } else if (is_option("-n", argv, argc, &at, &value)) {
             good = read_count("-n", value, RUN_TASKS_MAX, &out->tasks, problem, bytes);
         } else if (is_option("--gpus-per-task", argv, argc, &at, &value)) {
             good = read_count("--gpus-per-task", value, 64, &out->gpus_per_task, problem, bytes);

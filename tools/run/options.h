@@ -13,6 +13,7 @@ struct run_options {
     const char *hosts;             // as given; NULL: one
     int host_tasks[RUN_TASKS_MAX]; // tasks of each pretended host
     int host_count;                // at least 1
+    bool keep_going;               // a process that fails does not end the others
     bool help, version;
     char **program; // and its arguments, ended by NULL
 };

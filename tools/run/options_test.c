@@ -38,6 +38,10 @@ static void right_ones(void)
     EXPECT_EQ(options.gpus_per_task, 2);
     EXPECT_STR(options.hosts, "3,5");
     EXPECT_STR(options.program[0], "-x");
+    EXPECT(!options.keep_going);
+    EXPECT(READ("--keep-going", "-n", "2", "x"));
+    EXPECT(options.keep_going);
+    EXPECT_STR(options.program[0], "x");
     EXPECT(READ("--help"));
     EXPECT(options.help);
     EXPECT(READ("--version", "-n"));
@@ -71,6 +75,7 @@ static void wrong_ones(void)
     REFUSES("--hosts 3,: must be", "-n", "3", "--hosts", "3,", "x");
     REFUSES("--hosts 3;5: must be", "-n", "8", "--hosts", "3;5", "x");
     REFUSES("--hosts : must be", "-n", "8", "--hosts");
+    REFUSES("--keep-going=1: no option", "--keep-going=1", "-n", "2", "x");
     REFUSES("--oversubscribe: no option", "--oversubscribe", "-n", "2", "x");
 }
 

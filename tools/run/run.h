@@ -48,7 +48,8 @@ struct run_job {
     int started;            // the first so many
     int left;               // that run
     struct run_sink sinks[2];
-    int status; // of tutti-run
+    bool is_ending; // tasks have been told to end
+    int status;     // of tutti-run
 };
 
 // ---- environment.c ------------------------------------------------------------------------------
@@ -84,6 +85,8 @@ bool run_task_start(struct run_job *job, int task, char *const *pmix_words);
 // A signal for all tasks and what they have started.
 void run_tasks_signal(const struct run_job *job, int signal);
 // Takes the tasks that have ended, the first one first; the first failure is told, and true then.
+// With
+// --keep-going every one is told, and false.
 bool run_tasks_reap(struct run_job *job);
 
 // ---- output.c -----------------------------------------------------------------------------------

@@ -153,7 +153,9 @@ static void tell_failure(const struct run_job *job, int task, pid_t pid, int sta
 {
     const int waiting = job->options->tasks - job->started; // to be started
     char rest[80] = "";
-    if (waiting > 0) {
+    if (job->options->keep_going && job->left + waiting > 0) {
+        (void)snprintf(rest, sizeof rest, "; the others go on");
+    } else if (waiting > 0) {
         (void)snprintf(rest, sizeof rest, "; the others are ended, or not started (%d)", waiting);
     } else if (job->left > 0) {
         (void)snprintf(rest, sizeof rest, "; the others are ended");
@@ -168,7 +170,7 @@ static void tell_failure(const struct run_job *job, int task, pid_t pid, int sta
     }
 }
 
-// True: it is the first that has failed.
+// True: it is the first that has failed, and ends the others.
 static bool take_end(struct run_job *job, int task)
 {
     struct run_task *ended = &job->tasks[task];
@@ -188,15 +190,18 @@ static bool take_end(struct run_job *job, int task)
     if (ended->handle >= 0) {
         close(ended->handle);
     }
-    if (status == 0 || job->status != 0) {
+    bool goes_on = job->options->keep_going && !job->is_ending;
+    if (status == 0 || (job->status != 0 && !goes_on)) {
         return false;
     }
-    job->status = WIFEXITED(status) ? WEXITSTATUS(status) : BY_SIGNAL + WTERMSIG(status);
+    job->status = job->status != 0    ? job->status
+                  : WIFEXITED(status) ? WEXITSTATUS(status)
+                                      : BY_SIGNAL + WTERMSIG(status);
     for (int i = 0; i < 2; i++) { // its last words first
         (void)run_output_pass(&ended->output[i]);
     }
     tell_failure(job, task, pid, status);
-    return true;
+    return !goes_on;
 }
 
 bool run_tasks_reap(struct run_job *job)
