@@ -362,7 +362,7 @@ ncclResult_t tt_bootstrap_join(const ncclUniqueId *unique_id, int rank, int nran
     TRY(tt_id_read(unique_id, &id));
     struct tt_bootstrap *b = make(rank, nranks, &id, abort_flag);
     bool no_root = false; // none that could be told
-    bool is_untold = false;
+    bool is_untold = b == NULL;
     ncclResult_t result = ncclSuccess;
     if (b == NULL) {
         result = tt_fail(ncclSystemError, "rank %d: no memory for the rendezvous", rank);
