@@ -24,8 +24,8 @@ enum { FAREWELL_MS = 500 };
 
 ncclResult_t tt_bootstrap_break(struct tt_bootstrap *b, ncclResult_t result)
 {
-    b->broken = result;
     (void)snprintf(b->failure, sizeof b->failure, "%s", tt_thread_error());
+    b->broken = result;
     return result;
 }
 
@@ -408,6 +408,11 @@ ncclResult_t tt_bootstrap_look(struct tt_bootstrap *b)
     }
     release(b);
     return result;
+}
+
+bool tt_bootstrap_has_failed(const struct tt_bootstrap *b)
+{
+    return b->broken != ncclSuccess;
 }
 
 const char *tt_bootstrap_failure(const struct tt_bootstrap *b)

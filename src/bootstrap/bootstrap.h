@@ -46,6 +46,8 @@ void tt_bootstrap_describe(struct tt_bootstrap *bootstrap, const char *what);
 // Whether the communicator has been ended by a rank that failed or died: its error, else
 // ncclSuccess. Never blocks; any thread, also while another one is inside a call.
 ncclResult_t tt_bootstrap_look(struct tt_bootstrap *bootstrap);
+// Whether a look, or a call, has found that; any thread, at any time.
+bool tt_bootstrap_has_failed(const struct tt_bootstrap *bootstrap);
 // After a failure: its text, and the rank whose death it was (-1: of none).
 const char *tt_bootstrap_failure(const struct tt_bootstrap *bootstrap);
 int tt_bootstrap_dead_rank(const struct tt_bootstrap *bootstrap);

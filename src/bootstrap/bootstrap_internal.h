@@ -17,16 +17,16 @@ struct tt_bootstrap {
     const _Atomic uint32_t *abort_flag;
     unsigned char secret[TT_SECRET_BYTES];
     struct tt_session session;
-    uint32_t sequence;    // of the next gather
-    ncclResult_t broken;  // once not ncclSuccess every call returns it
-    char failure[512];    // its text
-    bool may_tell;        // broken by an abort, between two frames: the root can be told
-    bool has_reported;    // its own failure: what comes back of it is no news
-    int dead_rank;        // whose death it was, -1: none
-    uint64_t deadline_ns; // of waits while joining, 0: none
-    bool is_unreachable;  // no root was there to hear of this rank
-    bool is_tentative;    // a connection that closes is then tried again
-    bool was_dropped;     // it did
+    uint32_t sequence;            // of the next gather
+    _Atomic(ncclResult_t) broken; // once not ncclSuccess every call returns it
+    char failure[512];            // its text
+    bool may_tell;                // broken by an abort, between two frames: the root can be told
+    bool has_reported;            // its own failure: what comes back of it is no news
+    int dead_rank;                // whose death it was, -1: none
+    uint64_t deadline_ns;         // of waits while joining, 0: none
+    bool is_unreachable;          // no root was there to hear of this rank
+    bool is_tentative;            // a connection that closes is then tried again
+    bool was_dropped;             // it did
     // By a call, or by a look from another thread: who has it may use what stands above and below.
     atomic_int in_use;
     unsigned char *frame; // the last frame received

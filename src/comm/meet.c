@@ -63,7 +63,7 @@ bool tt_meet_has_failed(const struct ncclComm *comm)
     if (meets_on_board(comm)) {
         return tt_board_failure(comm->board, NULL, NULL) != ncclSuccess;
     }
-    return comm->bootstrap != NULL && tt_bootstrap_failure(comm->bootstrap)[0] != 0;
+    return comm->bootstrap != NULL && tt_bootstrap_has_failed(comm->bootstrap);
 }
 
 void tt_meet_failure(const struct ncclComm *comm, char *text, size_t bytes)

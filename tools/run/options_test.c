@@ -11,7 +11,8 @@ static char problem[200];
 
 static bool read_words(int count, const char *const *words)
 {
-    char *argv[16] = {"tutti-run"};
+    static char *argv[16] = {"tutti-run"}; // options.program lies in it
+    memset(argv + 1, 0, sizeof argv - sizeof argv[0]);
     for (int i = 0; i < count; i++) {
         argv[i + 1] = (char *)words[i];
     }
