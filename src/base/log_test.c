@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
+#include "catch_stderr.h"
 #include "expect.h"
 #include "ranks.h"
 
@@ -174,26 +175,6 @@ static void subsystems(void)
 }
 
 // ---- Where lines go -----------------------------------------------------------------------------
-
-// Sends stderr into a pipe until take_stderr gives what was written there.
-static int caught[2], real_stderr;
-
-static void catch_stderr(void)
-{
-    real_stderr = dup(STDERR_FILENO);
-    EXPECT_EQ(pipe2(caught, O_NONBLOCK), 0);
-    dup2(caught[1], STDERR_FILENO);
-}
-
-static void take_stderr(char *text, size_t bytes)
-{
-    ssize_t n = read(caught[0], text, bytes - 1);
-    text[n < 0 ? 0 : n] = 0;
-    dup2(real_stderr, STDERR_FILENO);
-    close(real_stderr);
-    close(caught[0]);
-    close(caught[1]);
-}
 
 static void say_three(void)
 {

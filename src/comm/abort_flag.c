@@ -24,7 +24,8 @@ struct slab {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards the slabs
 static struct slab *slabs;
-// The last ones that were given back raised, the oldest at next_resting.
+// The last ones that were given back raised, the oldest at next_resting. They stay raised for a
+// kernel that has not looked yet; all of them for ever would be memory that grows with each abort.
 static _Atomic uint32_t *resting[RESTING];
 static size_t next_resting;
 

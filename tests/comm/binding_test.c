@@ -1,6 +1,7 @@
 // Ranks whose processes see different GPUs under the same numbers, as launchers bind them: they
 // work, and whatever is said of a GPU names the same one for everybody.
 // SPDX-License-Identifier: Apache-2.0
+#include "catch_stderr.h"
 #include "member.h"
 #include "stopwatch.h"
 
@@ -16,26 +17,6 @@
 #include <vgpu/native.h>
 
 enum { COUNT = 1000, BYTES = COUNT * sizeof(float) };
-
-// What this process writes to stderr between the two goes into text.
-static int caught[2], real_stderr;
-
-static void catch_stderr(void)
-{
-    real_stderr = dup(STDERR_FILENO);
-    EXPECT_EQ(pipe2(caught, O_NONBLOCK), 0);
-    dup2(caught[1], STDERR_FILENO);
-}
-
-static void take_stderr(char *text, size_t bytes)
-{
-    ssize_t n = read(caught[0], text, bytes - 1);
-    text[n < 0 ? 0 : n] = 0;
-    dup2(real_stderr, STDERR_FILENO);
-    close(real_stderr);
-    close(caught[0]);
-    close(caught[1]);
-}
 
 // Sums of all ranks' numbers, by way of plain memory, then in a window, which all ranks map.
 static void use_everything(struct member *m)
