@@ -50,12 +50,12 @@ static bool ask(int device, struct tt_gpu *gpu)
         (void)cudaGetLastError();
         return false;
     }
-    write_uuid((const unsigned char *)&properties.uuid, gpu->uuid, sizeof gpu->uuid);
+    memcpy(gpu->uuid_bytes, &properties.uuid, sizeof gpu->uuid_bytes);
+    write_uuid(gpu->uuid_bytes, gpu->uuid, sizeof gpu->uuid);
     if (vgpuPhysicalDevice != NULL) {
         gpu->physical = vgpuPhysicalDevice(device);
     }
-    struct tt_gpu_name name =
-        tt_gpu_name(device, gpu->physical, (const unsigned char *)&properties.uuid);
+    struct tt_gpu_name name = tt_gpu_name(device, gpu->physical, gpu->uuid_bytes);
     memcpy(gpu->name, name.text, sizeof gpu->name);
     return true;
 }
@@ -77,4 +77,20 @@ const struct tt_gpu *tt_gpu(int device)
         atomic_store(&known[device], KNOWN);
     }
     return &gpus[device];
+}
+
+int tt_gpu_find(const unsigned char uuid[16])
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return -1;
+    }
+    for (int device = 0; device < count; device++) {
+        const struct tt_gpu *gpu = tt_gpu(device);
+        if (gpu->uuid[0] != 0 && memcmp(gpu->uuid_bytes, uuid, sizeof gpu->uuid_bytes) == 0) {
+            return device;
+        }
+    }
+    return -1;
 }

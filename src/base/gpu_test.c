@@ -20,6 +20,7 @@ static void whole_machine(void)
     EXPECT_STR(tt_gpu(0)->uuid, "GPU-cf84fa25-488c-4c2b-9bc4-10f0c5de2762");
     EXPECT(tt_gpu(3) == gpu);
     EXPECT(strcmp(tt_gpu(2)->uuid, gpu->uuid) != 0);
+    EXPECT_EQ(tt_gpu_find(gpu->uuid_bytes), 3);
 }
 
 // What a rank says of others' GPUs, and of real ones.
@@ -40,6 +41,8 @@ static void no_devices(void)
         EXPECT_EQ(tt_gpu(numbers[i])->physical, -1);
         EXPECT_STR(tt_gpu(numbers[i])->uuid, "");
     }
+    static const unsigned char zeros[16];
+    EXPECT_EQ(tt_gpu_find(zeros), -1);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess); // the question leaves no trace
 }
 

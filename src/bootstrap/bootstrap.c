@@ -438,8 +438,10 @@ ncclResult_t tt_bootstrap_barrier(struct tt_bootstrap *bootstrap)
 
 static void report(struct tt_bootstrap *b, const char *text)
 {
-    b->has_reported = true;
-    send_last(b, TT_FRAME_FAILED, text);
+    if (!b->has_reported) {
+        b->has_reported = true;
+        send_last(b, TT_FRAME_FAILED, text);
+    }
     release(b);
 }
 

@@ -92,6 +92,13 @@ static inline int tt_comm_rank(const struct ncclComm *comm)
     return __atomic_load_n(&comm->rank, __ATOMIC_RELAXED);
 }
 
+// Has all its parts, and has not failed while it was made.
+static inline bool tt_comm_is_made(const struct ncclComm *comm)
+{
+    int state = atomic_load(&comm->state);
+    return state == TT_COMM_READY || state == TT_COMM_FINALIZED;
+}
+
 // The way into a communicator for every call that takes one. ncclInvalidArgument where `comm` is
 // NULL, freed, overwritten or inherited over fork(); the failed or unfinished state's error where
 // it is not ready or ncclCommDestroy ends it. On success the call is inside until tt_comm_leave:

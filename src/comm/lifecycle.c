@@ -104,14 +104,20 @@ static void tell_of_rest(const struct ncclComm *comm)
            comm->rank, comm->name);
 }
 
+// The other ranks: once.
+static void tell_of_abort(struct ncclComm *comm)
+{
+    if (comm->bootstrap != NULL || comm->board != NULL) {
+        tt_meet_report_failure(comm, "it called ncclCommAbort");
+    }
+}
+
 // Ends the communicator, whose handle is taken out, after an abort.
 static void end_aborted(struct ncclComm *comm)
 {
     bool gave_up;
     tt_local_fail(comm, ncclInternalError, "a rank of this process aborted the communicator");
-    if (comm->bootstrap != NULL || comm->board != NULL) {
-        tt_meet_report_failure(comm, "it called ncclCommAbort");
-    }
+    tell_of_abort(comm);
     if (!tt_team_drain(comm, &gave_up)) {
         tell_of_rest(comm);
         return;
@@ -193,6 +199,11 @@ ncclResult_t tt_comm_abort(struct ncclComm *comm)
     }
     atomic_store(&comm->is_aborted, true);
     atomic_store(comm->abort_flag, 1);
+    // First, as operations end once the other ranks have stopped theirs. Before it is made, parts
+    // of it belong to another thread.
+    if (tt_comm_is_made(comm)) {
+        tell_of_abort(comm);
+    }
     // Calls that are inside the communicator in other threads see the flag within a slice of their
     // wait. An init that waits in an open group is not inside: the group's end finds it gone.
     tt_handle_await_calls(comm);

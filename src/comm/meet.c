@@ -98,7 +98,9 @@ const _Atomic unsigned char *tt_meet_left(const struct ncclComm *comm)
 static void report_on_board(struct ncclComm *comm, const char *text)
 {
     char line[500];
-    comm->has_reported = true;
+    if (atomic_exchange(&comm->has_reported, true)) {
+        return;
+    }
     (void)snprintf(line, sizeof line, "rank %d failed: %.450s", comm->rank, text);
     tt_board_fail(comm->board, ncclRemoteError, -1, line);
 }

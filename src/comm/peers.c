@@ -158,19 +158,11 @@ static void number_peers(struct ncclComm *comm)
 // process does not see are taken to be reachable; mapping will tell.
 static bool can_access(const struct ncclComm *comm, const unsigned char *uuid)
 {
-    int count = 0, can = 1;
-    if (memcmp(uuid, comm->peers[comm->rank].gpu_uuid, 16) == 0 ||
-        cudaGetDeviceCount(&count) != cudaSuccess) {
+    int device = tt_gpu_find(uuid), can = 1;
+    if (device < 0 || device == comm->cuda_device) {
         return true;
     }
-    for (int d = 0; d < count; d++) {
-        struct cudaDeviceProp properties;
-        if (cudaGetDeviceProperties(&properties, d) == cudaSuccess &&
-            memcmp(&properties.uuid, uuid, 16) == 0) {
-            return cudaDeviceCanAccessPeer(&can, comm->cuda_device, d) == cudaSuccess && can != 0;
-        }
-    }
-    return true;
+    return cudaDeviceCanAccessPeer(&can, comm->cuda_device, device) == cudaSuccess && can != 0;
 }
 
 // How many ranks have the device of `rank`; *first_out: the lowest of them.

@@ -1,6 +1,7 @@
 // The host team of a communicator: all ranks of a machine, with memory that they share. See comm.h
 // and exec/executor.h.
 // SPDX-License-Identifier: Apache-2.0
+#include "base/gpu.h"
 #include "base/holdings.h"
 #include "base/log.h"
 #include "base/params.h"
@@ -11,7 +12,6 @@
 #include "plan/select.h"
 #include "window/window.h"
 
-#include <cuda_runtime.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,23 +35,6 @@ bool tt_team_is_possible(const struct ncclComm *comm)
 static void fail(void *owner, ncclResult_t result, const char *text)
 {
     (void)tt_comm_fail(owner, result, text);
-}
-
-// CUDA's number in this process of the device with this uuid; -1: it is not visible.
-static int device_of(const unsigned char *uuid)
-{
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess) {
-        return -1;
-    }
-    for (int d = 0; d < count; d++) {
-        struct cudaDeviceProp properties;
-        if (cudaGetDeviceProperties(&properties, d) == cudaSuccess &&
-            memcmp(&properties.uuid, uuid, sizeof properties.uuid) == 0) {
-            return d;
-        }
-    }
-    return -1;
 }
 
 // What the user chose of algorithms: read once, as it is the same for all communicators. NULL:
@@ -121,7 +104,7 @@ static ncclResult_t join(struct ncclComm *comm, struct tt_arena *arena)
         const struct tt_peer *peer = &comm->peers[r];
         process[r] = peer->process;
         devices[r] = peer->process == comm->peers[comm->rank].process ? peer->cuda_device
-                                                                      : device_of(peer->gpu_uuid);
+                                                                      : tt_gpu_find(peer->gpu_uuid);
     }
     struct tt_team team = {.rank = comm->rank,
                            .nranks = comm->nranks,

@@ -157,16 +157,9 @@ static void look_at_device(struct ncclComm *comm)
     }
 }
 
-// Has all its parts, and has not failed while it was made.
-static bool is_made(const struct ncclComm *comm)
-{
-    int state = atomic_load(&comm->state);
-    return state == TT_COMM_READY || state == TT_COMM_FINALIZED;
-}
-
 void tt_watch_look(struct ncclComm *comm)
 {
-    if (!is_made(comm)) {
+    if (!tt_comm_is_made(comm)) {
         return;
     }
     // An operation that failed on another rank, which this one has ended, or not begun. First: what
@@ -198,7 +191,7 @@ static void look_at_all(void)
 {
     struct ncclComm *comm;
     for (size_t i = 0; (comm = tt_handle_look_at_nth(i)) != NULL; i++) {
-        if (is_made(comm) && comm->nranks > 1) {
+        if (tt_comm_is_made(comm) && comm->nranks > 1) {
             stand_on(comm);
             tt_watch_look(comm);
         }
@@ -212,7 +205,7 @@ static void look_at_woken(struct ncclComm *comm)
     if (!tt_handle_look(comm)) {
         return;
     }
-    if (is_made(comm)) {
+    if (tt_comm_is_made(comm)) {
         stand_on(comm);
         if (comm->bootstrap != NULL) {
             tt_bootstrap_woken(comm->bootstrap);

@@ -131,6 +131,50 @@ static void multimem_of_nothing(void)
     EXPECT_OK(ncclMemFree(memory));
 }
 
+// ---- Memory of a rank that aborted --------------------------------------------------------------
+
+enum { TEAM = 3 };
+
+// Once ncclCommAbort has returned no other rank writes to this one's memory, which the program may
+// free: the others' operation goes on for a moment, as they have not heard of it.
+static void memory_after_abort(void)
+{
+    enum { FLOATS = 8 << 20, ROUNDS = 24 };
+    float *memory[TEAM];
+    cudaStream_t stream[TEAM];
+    for (int r = 0; r < TEAM; r++) {
+        EXPECT_CUDA(cudaSetDevice(r));
+        EXPECT_CUDA(cudaMalloc((void **)&memory[r], FLOATS * sizeof(float)));
+        EXPECT_CUDA(cudaStreamCreate(&stream[r]));
+    }
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        ncclComm_t comm[TEAM];
+        size_t written = 0;
+        EXPECT_OK(ncclCommInitAll(comm, TEAM, NULL));
+        memset(memory[0], 0, FLOATS * sizeof(float));
+        for (int r = 0; r < TEAM; r++) {
+            EXPECT_CUDA(cudaSetDevice(r));
+            EXPECT_OK(ncclAllReduce(memory[r], memory[r], FLOATS, ncclFloat, ncclSum, comm[r],
+                                    stream[r]));
+        }
+        usleep(round * 500);
+        EXPECT_OK(ncclCommAbort(comm[0]));
+        memset(memory[0], 0x5a, FLOATS * sizeof(float));
+        for (int r = 1; r < TEAM; r++) {
+            EXPECT_CUDA(cudaStreamSynchronize(stream[r]));
+            EXPECT_OK(ncclCommAbort(comm[r]));
+        }
+        for (size_t i = 0; i < FLOATS * sizeof(float); i++) {
+            written += ((const unsigned char *)memory[0])[i] != 0x5a;
+        }
+        EXPECT_EQ(written, 0);
+    }
+    for (int r = 0; r < TEAM; r++) {
+        EXPECT_CUDA(cudaStreamDestroy(stream[r]));
+        EXPECT_CUDA(cudaFree(memory[r]));
+    }
+}
+
 // ---- Ends inside the caller's own open group ----------------------------------------------------
 
 static void abort_in_group(void)
@@ -413,6 +457,7 @@ int main(void)
     RUN(abort_against_calls);
     RUN(destroy_against_questions);
     RUN(multimem_of_nothing);
+    RUN(memory_after_abort);
     RUN(abort_in_group);
     RUN(peer_that_leaves);
     RUN(device_that_fails);

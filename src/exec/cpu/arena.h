@@ -33,7 +33,10 @@ enum {
 };
 
 struct tt_arena_header {
-    _Alignas(64) struct tt_failure failure;
+    // 1: work of a rank has failed, and what it works with may be freed: no rank begins anything
+    // any more.
+    _Alignas(64) _Atomic uint32_t given_up;
+    struct tt_failure failure;
 };
 _Static_assert(sizeof(struct tt_arena_header) == 512, "eight lines");
 
@@ -67,11 +70,15 @@ struct tt_own {
     _Atomic uint64_t waits;   // grows when it begins to wait for signals, and when it has them: odd
                               // while it waits (release)
     _Atomic uint64_t is_over; // enum tt_end, whatever the rest says (release)
+    // 1: work of this rank has its turn, and may touch the memory of other ranks. In one order with
+    // `given_up`: who gives up sees that this one works, or is seen.
+    _Atomic uint32_t works;
     _Alignas(64) _Atomic uint32_t workers; // threads that can run its lanes; before it is ready
     // Changes when a segment is made known or withdrawn (release).
     _Atomic uint32_t segments_version;
     _Atomic uint64_t called;   // turns that were given to calls (release)
     _Atomic uint64_t launches; // work of graphs that was launched and is not over
+    _Atomic int32_t pid;       // before it is ready
 };
 _Static_assert(sizeof(struct tt_own) == (size_t)64 * 3, "lines");
 

@@ -3,13 +3,12 @@
 #include "exec/cpu/buffers.h"
 
 #include "base/log.h"
+#include "base/process.h"
 #include "reduce/reduce.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <vgpu/device_runtime.h>
 #include <vgpu/share.h>
 #include <vgpu/stats.h>
@@ -205,14 +204,6 @@ static void drop_old(const struct tt_host *host, int rank, struct reached *reach
     reached->version = version;
 }
 
-// Whether a process is no more; its parent may not have asked for it yet.
-static bool has_ended(int pid)
-{
-    char path[40], program[8];
-    (void)snprintf(path, sizeof path, "/proc/%d/exe", pid);
-    return readlink(path, program, sizeof program) < 0 && errno == ENOENT;
-}
-
 static ncclResult_t map_segment(const struct tt_host *host, int rank, int slot,
                                 struct reached *reached)
 {
@@ -229,7 +220,7 @@ static ncclResult_t map_segment(const struct tt_host *host, int rank, int slot,
         return tt_bug("rank %d: rank %d changes a segment that is in use", host->rank, rank);
     }
     cudaError_t error = vgpuSharedOpen(&piece, &base);
-    if (error == cudaErrorInvalidResourceHandle && has_ended(segment->pid)) {
+    if (error == cudaErrorInvalidResourceHandle && tt_process_has_ended(segment->pid)) {
         return tt_fail(ncclRemoteError,
                        "rank %d: rank %d (process %d) died, or ended without ncclCommDestroy",
                        host->rank, rank, segment->pid);

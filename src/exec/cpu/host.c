@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/params.h"
+#include "base/process.h"
 #include "base/wait.h"
 #include "exec/cpu/buffers.h"
 #include "exec/cpu/choose.h"
@@ -19,12 +20,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <vgpu/native.h>
 
 // A rank that is this late is named, and again each time the wait has doubled. It is no error.
 static const uint64_t late_ns = UINT64_C(10000000000);
 // How often a rank that waits looks for whom.
 static const uint64_t circle_ns = 100000000;
+// How long a rank whose work has failed waits for the others to stop theirs.
+static const uint64_t let_go_ns = UINT64_C(500000000);
 // How long the end of a communicator waits for ranks that have not called its operations.
 static const uint64_t drain_ns = UINT64_C(10000000000);
 // Looks between two looks at the clock. Between two looks a worker may sleep a millisecond or more.
@@ -157,6 +161,7 @@ ncclResult_t tt_host_join(const struct tt_team *team, struct tt_host **host_out)
     host->references = 1;
     tt_arena_hold(host->arena);
     struct tt_own *own = tt_arena_own(host->arena, host->rank);
+    atomic_store_explicit(&own->pid, (int32_t)getpid(), memory_order_relaxed);
     atomic_store_explicit(&own->workers, (uint32_t)vgpuWorkerCount(), memory_order_release);
     ncclResult_t result = open_record(host);
     if (result != ncclSuccess) {
@@ -259,7 +264,16 @@ bool tt_host_drain(struct tt_host *host, bool *gave_up_out)
     while (atomic_load(&host->inside) != 0 && tt_now_ns() - wait.start_ns < drain_ns) {
         (void)tt_wait_round(&wait);
     }
-    return atomic_load(&host->inside) == 0;
+    if (atomic_load(&host->inside) != 0) {
+        return false;
+    }
+    if (is_over) { // puts of others come whatever this rank does
+        tt_host_give_up(host);
+        while (!tt_host_is_let_go(host)) {
+            (void)tt_wait_round(&wait);
+        }
+    }
+    return true;
 }
 
 void tt_host_part(struct tt_host *host)
@@ -305,7 +319,8 @@ bool tt_host_is_idle(const struct tt_host *host)
 {
     return atomic_load_explicit(&host->calls_done, memory_order_acquire) ==
                atomic_load_explicit(&host->calls, memory_order_relaxed) &&
-           atomic_load_explicit(&host->running, memory_order_relaxed) == 0;
+           atomic_load_explicit(&tt_arena_own(host->arena, host->rank)->works,
+                                memory_order_relaxed) == 0;
 }
 
 static void count_done(struct tt_host *host, uint64_t turn)
@@ -314,6 +329,26 @@ static void count_done(struct tt_host *host, uint64_t turn)
         atomic_fetch_add(&host->calls_done, 1);
         tell_end(host);
     }
+}
+
+// False: something of this rank works, or the communicator fails, though nobody has told it yet.
+static bool begin_to_work(struct tt_host *host)
+{
+    struct tt_own *own = tt_arena_own(host->arena, host->rank);
+    uint32_t nothing = 0;
+    if (!atomic_compare_exchange_strong(&own->works, &nothing, 1)) {
+        return false;
+    }
+    if (atomic_load(&tt_arena_header(host->arena)->given_up) == 0) {
+        return true;
+    }
+    atomic_store_explicit(&own->works, 0, memory_order_release);
+    return false;
+}
+
+static void end_to_work(struct tt_host *host)
+{
+    atomic_store_explicit(&tt_arena_own(host->arena, host->rank)->works, 0, memory_order_release);
 }
 
 static enum tt_progress try_to_begin(struct tt_host *host, uint64_t turn)
@@ -325,13 +360,9 @@ static enum tt_progress try_to_begin(struct tt_host *host, uint64_t turn)
         count_done(host, turn);
         return TT_FAILED;
     }
-    uint32_t nothing = 0;
-    if ((turn > 0 && atomic_load_explicit(&host->calls_done, memory_order_acquire) != turn - 1) ||
-        !atomic_compare_exchange_strong_explicit(&host->running, &nothing, 1, memory_order_acquire,
-                                                 memory_order_relaxed)) {
-        return TT_WAITING;
-    }
-    return TT_DONE;
+    bool is_next =
+        turn == 0 || atomic_load_explicit(&host->calls_done, memory_order_acquire) == turn - 1;
+    return is_next && begin_to_work(host) ? TT_DONE : TT_WAITING;
 }
 
 enum tt_progress tt_host_begin(struct tt_host *host, uint64_t turn)
@@ -347,7 +378,7 @@ enum tt_progress tt_host_begin(struct tt_host *host, uint64_t turn)
 
 void tt_host_end(struct tt_host *host, uint64_t turn)
 {
-    atomic_store_explicit(&host->running, 0, memory_order_release);
+    end_to_work(host);
     count_done(host, turn);
     if (turn > 0) {
         atomic_store_explicit(&tt_arena_own(host->arena, host->rank)->turns, turn,
@@ -392,15 +423,13 @@ void tt_host_drop(struct tt_host *host, uint64_t turn, bool has_begun, int devic
 
 bool tt_host_take(struct tt_host *host)
 {
-    uint32_t nothing = 0; // the call is inside the communicator: that does not end meanwhile
-    return !tt_host_is_over(host) &&
-           atomic_compare_exchange_strong_explicit(&host->running, &nothing, 1,
-                                                   memory_order_acquire, memory_order_relaxed);
+    // The call is inside the communicator: that does not end meanwhile.
+    return !tt_host_is_over(host) && begin_to_work(host);
 }
 
 void tt_host_give(struct tt_host *host)
 {
-    atomic_store_explicit(&host->running, 0, memory_order_release);
+    end_to_work(host);
 }
 
 uint64_t tt_host_keep(struct tt_host *host)
@@ -414,6 +443,29 @@ uint64_t tt_host_keep(struct tt_host *host)
 bool tt_host_is_over(struct tt_host *host)
 {
     return tt_failure_is_over(&tt_arena_header(host->arena)->failure, &host->team);
+}
+
+void tt_host_give_up(struct tt_host *host)
+{
+    uint64_t none = 0;
+    atomic_store(&tt_arena_header(host->arena)->given_up, 1);
+    end_to_work(host);
+    (void)atomic_compare_exchange_strong(&host->given_up_ns, &none, tt_now_ns());
+}
+
+bool tt_host_is_let_go(struct tt_host *host)
+{
+    if (tt_now_ns() - atomic_load(&host->given_up_ns) > let_go_ns) {
+        return true;
+    }
+    for (int rank = 0; rank < host->nranks; rank++) {
+        const struct tt_own *own = tt_arena_own(host->arena, rank);
+        if (rank != host->rank && atomic_load(&own->works) != 0 &&
+            !tt_process_has_ended(atomic_load_explicit(&own->pid, memory_order_relaxed))) {
+            return false;
+        }
+    }
+    return true;
 }
 
 // Whether the program can end the communicator on this rank no more: it does so already.

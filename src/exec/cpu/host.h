@@ -51,8 +51,10 @@ struct tt_host {
     // Turns. Any thread.
     _Alignas(64) _Atomic uint64_t calls; // turns given
     _Atomic uint64_t calls_done;         // turns that have ended, in order (acquire, release)
-    _Atomic uint32_t running;            // 1: work of this rank has its turn (acquire, release)
     _Atomic uint32_t inside;             // work that looks whether it may begin, or has begun
+
+    _Atomic uint64_t
+        given_up_ns; // when this rank began to wait for the others' work; 0: it does not
 
     // Of the thread that calls: the last work that was captured, so that the next one of the same
     // graph comes behind it (task.c).
@@ -155,6 +157,12 @@ enum tt_news {
 enum tt_news tt_host_wait(struct tt_host *host, struct tt_watch *watch);
 // Whether the communicator is aborted or has failed, on whichever rank.
 bool tt_host_is_over(struct tt_host *host);
+// Work of this rank has failed, and touches nothing any more; it does not begin anything else. The
+// program may free the memory that it gave once the others do not work with it any more either:
+// they have failed too, or will have in a moment. False: some of them work; look again. True after
+// half a second whatever they do, and of those whose process has died.
+void tt_host_give_up(struct tt_host *host);
+bool tt_host_is_let_go(struct tt_host *host);
 // Seconds that the watch has run.
 uint64_t tt_watch_seconds(const struct tt_watch *watch);
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct tt_record_line *some_line(void)
@@ -260,6 +261,98 @@ static void waits_end(void)
     free_team(&team);
 }
 
+// ---- Work that fails while others still work with the memory ------------------------------------
+
+struct drained {
+    struct tt_host *host;
+    _Atomic bool is_over;
+};
+
+static void *drain(void *argument)
+{
+    struct drained *drained = argument;
+    bool gave_up;
+    EXPECT(tt_host_drain(drained->host, &gave_up));
+    atomic_store(&drained->is_over, true);
+    return NULL;
+}
+
+static void giving_up(void)
+{
+    struct team team;
+    make_team(&team, 3, true, 0, 0);
+    uint64_t turn = tt_host_call(team.host[1]);
+    EXPECT_EQ(tt_host_begin(team.host[1], turn), TT_DONE);
+    EXPECT(tt_host_take(team.host[0]));
+    tt_host_give_up(team.host[0]);
+    tt_host_give(team.host[0]);
+    EXPECT(!tt_host_is_let_go(team.host[0])); // rank 1 works
+    // Rank 2 has not heard of it: it begins nothing, and it has not failed.
+    uint64_t late = tt_host_call(team.host[2]);
+    EXPECT(!tt_host_take(team.host[2]));
+    EXPECT_EQ(tt_host_begin(team.host[2], late), TT_WAITING);
+    EXPECT(!tt_host_is_let_go(team.host[0]));
+    tt_host_end(team.host[1], turn);
+    EXPECT(tt_host_is_let_go(team.host[0]));
+    (void)tt_host_fail(team.host[1], ncclSystemError, "rank 1: it is tired");
+    EXPECT_EQ(tt_host_begin(team.host[2], late), TT_FAILED);
+    free_team(&team);
+}
+
+// The end of an aborted communicator waits for the others' work, too; of one that has not failed it
+// does not.
+static void ends_let_go(void)
+{
+    for (int aborts = 0; aborts < 2; aborts++) {
+        struct team team;
+        pthread_t thread;
+        make_team(&team, 2, true, 0, 0);
+        EXPECT(tt_host_take(team.host[1]));
+        struct drained drained = {.host = team.host[0]};
+        atomic_store(&team.abort_flag, (uint32_t)aborts);
+        EXPECT_EQ(pthread_create(&thread, NULL, drain, &drained), 0);
+        struct timespec some = {.tv_nsec = 100000000};
+        (void)nanosleep(&some, NULL);
+        EXPECT(aborts == 0 || !atomic_load(&drained.is_over));
+        if (aborts == 0) {
+            EXPECT_EQ(pthread_join(thread, NULL), 0);
+        }
+        tt_host_give(team.host[1]);
+        if (aborts != 0) {
+            EXPECT_EQ(pthread_join(thread, NULL), 0);
+        }
+        free_team(&team);
+    }
+}
+
+// A rank that does not stop is waited for half a second, one whose process has died not at all.
+static void nobody_is_waited_for_long(void)
+{
+    struct team team;
+    make_team(&team, 2, true, 0, 0);
+    EXPECT(tt_host_take(team.host[1]));
+    tt_host_give_up(team.host[0]);
+    uint64_t start_ns = tt_now_ns();
+    while (!tt_host_is_let_go(team.host[0])) {
+    }
+    EXPECT(tt_now_ns() - start_ns > 300000000);
+    tt_host_give(team.host[1]);
+    free_team(&team);
+
+    make_team(&team, 2, true, 0, 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit(0);
+    }
+    EXPECT_EQ(waitpid(pid, NULL, 0), pid);
+    EXPECT(tt_host_take(team.host[1]));
+    atomic_store(&tt_arena_own(team.host[0]->arena, 1)->pid, pid);
+    tt_host_give_up(team.host[0]);
+    EXPECT(tt_host_is_let_go(team.host[0]));
+    tt_host_give(team.host[1]);
+    free_team(&team);
+}
+
 static void memory_grows(void)
 {
     int descriptor = make_file();
@@ -369,6 +462,9 @@ int main(void)
     RUN(signals);
     RUN(failures);
     RUN(waits_end);
+    RUN(giving_up);
+    RUN(ends_let_go);
+    RUN(nobody_is_waited_for_long);
     RUN(memory_grows);
     RUN(memory_of_one);
     RUN(memory_of_the_dead);

@@ -83,8 +83,15 @@ static void end_part(struct tt_task *task, enum tt_progress progress)
 {
     if (progress == TT_FAILED) {
         record_failure(task);
+        atomic_store_explicit(&task->has_failed, true, memory_order_relaxed);
     }
     if (atomic_fetch_sub_explicit(&task->parts_left, 1, memory_order_acq_rel) == 1) {
+        if (atomic_load_explicit(&task->has_failed, memory_order_relaxed)) {
+            tt_host_give_up(task->host);
+            while (!tt_host_is_let_go(task->host)) {
+                vgpu_yield();
+            }
+        }
         tt_record_ended(task->line);
         tt_host_end(task->host, task->turn);
     }
@@ -191,7 +198,12 @@ static void run_here(void *argument)
         }
     }
     if (progress == TT_FAILED) {
+        struct tt_wait wait = tt_wait_begin(NULL);
         record_failure(task);
+        tt_host_give_up(task->host);
+        while (!tt_host_is_let_go(task->host)) {
+            (void)tt_wait_round(&wait);
+        }
     } else {
         tt_record_ended(task->line);
     }

@@ -27,6 +27,7 @@ struct tt_task {
     bool is_left_out;            // a graph's run that was launched after the communicator's end
     _Atomic uint32_t state;
     _Atomic uint32_t parts_left;
+    _Atomic bool has_failed; // a part has
 };
 
 // Puts work on `stream`: it runs behind what was put there before, in its rank's turn. task:
