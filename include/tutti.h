@@ -35,6 +35,16 @@ ncclResult_t tuttiVersion(int *version);
 // arrays are NULL. Since 0.1.
 ncclResult_t tuttiSplitCounts(size_t total, int nranks, size_t *counts, size_t *displacements);
 
+// For libraries that are built on this one and follow its manners: makes a text the calling
+// thread's last failure, which ncclGetLastError gives, and warns of it as of the library's own.
+// result: what the caller will return; returned. format: as for printf, of a text that names the
+// argument, its value, the rank and what would be right. Since 0.1.
+ncclResult_t tuttiFail(ncclResult_t result, const char *format, ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 2, 3)))
+#endif
+    ;
+
 // ---- Starting -----------------------------------------------------------------------------------
 
 // One communicator for all processes of a job, in one call: finds out this process's rank, the

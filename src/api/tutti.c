@@ -6,6 +6,9 @@
 #include "base/log.h"
 #include "base/split.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
 TT_EXPORT ncclResult_t tuttiVersion(int *version)
 {
     if (version == NULL) {
@@ -13,6 +16,16 @@ TT_EXPORT ncclResult_t tuttiVersion(int *version)
     }
     *version = TUTTI_VERSION_CODE;
     return ncclSuccess;
+}
+
+TT_EXPORT ncclResult_t tuttiFail(ncclResult_t result, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    return tt_fail(result, "%s", text);
 }
 
 TT_EXPORT ncclResult_t tuttiSplitCounts(size_t total, int nranks, size_t *counts,
