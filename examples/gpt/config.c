@@ -154,10 +154,12 @@ ncclResult_t gpt_config_check(const struct gpt_config *config, int pp, int ep, i
     if (config->kv_heads % tp != 0) {
         return check_multiple("kv_heads", config->kv_heads, "tp", tp);
     }
-    if (config->mlp_width < tp || config->vocabulary < tp) {
-        return tuttiFail(ncclInvalidArgument,
-                         "gpt: tp is %d, must be at most mlp_width (%d) and vocabulary (%d)", tp,
-                         config->mlp_width, config->vocabulary);
+    if (config->mlp_width % tp != 0) {
+        return check_multiple("mlp_width", config->mlp_width, "tp", tp);
+    }
+    if (config->vocabulary < tp) {
+        return tuttiFail(ncclInvalidArgument, "gpt: vocabulary is %d, must be at least tp, %d",
+                         config->vocabulary, tp);
     }
     if (ep > 1 && config->experts == 0) {
         return tuttiFail(ncclInvalidArgument, "gpt: ep is %d, must be 1 in a model without experts",

@@ -35,7 +35,7 @@ struct gpt_config {
     int kv_heads;   // of keys and values; divides heads
     int context;    // tokens of a sequence
     int vocabulary; // token ids are 0 to vocabulary - 1
-    int mlp_width;  // inside an MLP, and inside an expert
+    int mlp_width;  // inside an MLP, and inside an expert; divisible by tp
     enum gpt_norm norm;
     enum gpt_activation activation;
     double dropout;       // probability that an element becomes 0; 0: none

@@ -65,11 +65,11 @@ size_t gpt_stage_elements(const struct gpt_model *model);
 ncclDataType_t gpt_model_data_type(const struct gpt_model *model);
 ncclDataType_t gpt_model_gradient_type(const struct gpt_model *model);
 
-// Called on the last micro-batch of a step (see gpt_model_begin_step) as soon as the gradients
-// [first, first + count) of the buffer have all their contributions from this rank's micro-batches.
-// Ranges come from the end of the dense part to its beginning, and so for experts, and cover both,
-// padding included. An error ends the backward pass with it.
-typedef ncclResult_t (*gpt_gradient_ready)(void *context, size_t first, size_t count);
+// Called in the backward pass of a step's last micro-batch, as soon as the gradient of parameter
+// number `parameter` of the table has all contributions of this rank's micro-batches; once for each
+// parameter. Dense ones come in the opposite of the table's order, and so do experts'. An error
+// ends the backward pass with it.
+typedef ncclResult_t (*gpt_gradient_ready)(void *context, int parameter);
 void gpt_model_on_gradient(struct gpt_model *model, gpt_gradient_ready ready, void *context);
 
 // Gradients and losses become 0. step: names the dropout's random numbers. micro_batches: of this

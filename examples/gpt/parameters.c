@@ -93,6 +93,14 @@ static void add(struct maker *maker, enum kind kind, enum gpt_split split, int r
     }
 }
 
+// The parameter added last and the one before it are one matrix.
+static void join(struct maker *maker)
+{
+    if (!maker->failed) {
+        maker->parameters->all[maker->parameters->count - 1].joined = true;
+    }
+}
+
 static void add_norm(struct maker *maker, const char *name)
 {
     add(maker, GAIN, GPT_SPLIT_NONE, 1, maker->config->width, "%s.gamma", name);
@@ -108,8 +116,10 @@ static void add_attention(struct maker *maker)
     add(maker, MATRIX, GPT_SPLIT_ROWS, c->width, c->width, "layer.%d.attention.query",
         maker->layer);
     add(maker, MATRIX, GPT_SPLIT_ROWS, kv_width, c->width, "layer.%d.attention.key", maker->layer);
+    join(maker);
     add(maker, MATRIX, GPT_SPLIT_ROWS, kv_width, c->width, "layer.%d.attention.value",
         maker->layer);
+    join(maker);
     add(maker, RESIDUAL_MATRIX, GPT_SPLIT_COLUMNS, c->width, c->width, "layer.%d.attention.output",
         maker->layer);
 }
@@ -122,6 +132,9 @@ static void add_mlp(struct maker *maker, const char *prefix)
         add(maker, MATRIX, GPT_SPLIT_ROWS, c->mlp_width, c->width, "%s.gate", prefix);
     }
     add(maker, MATRIX, GPT_SPLIT_ROWS, c->mlp_width, c->width, "%s.up", prefix);
+    if (c->activation == GPT_SWIGLU) {
+        join(maker);
+    }
     add(maker, RESIDUAL_MATRIX, GPT_SPLIT_COLUMNS, c->width, c->mlp_width, "%s.down", prefix);
 }
 
@@ -178,21 +191,25 @@ static void add_all(struct maker *maker)
     }
 }
 
+static size_t round_up(size_t elements)
+{
+    return (elements + GPT_ALIGNMENT - 1) / GPT_ALIGNMENT * GPT_ALIGNMENT;
+}
+
 static void lay_out(struct gpt_parameters *parameters)
 {
-    size_t offset = 0;
+    size_t end = 0; // of the slice before
     parameters->dense = 0;
     for (int i = 0; i < parameters->count; i++) {
         struct gpt_parameter *p = &parameters->all[i];
-        size_t elements = gpt_slice_elements(p) + GPT_ALIGNMENT - 1;
-        p->offset = offset;
-        offset += elements - elements % GPT_ALIGNMENT;
+        p->offset = p->joined ? end : round_up(end);
+        end = p->offset + gpt_slice_elements(p);
         if (p->expert < 0) {
-            parameters->dense = offset;
+            parameters->dense = round_up(end);
         }
     }
-    parameters->elements = offset;
-    parameters->experts = offset - parameters->dense;
+    parameters->elements = round_up(end);
+    parameters->experts = parameters->elements - parameters->dense;
 }
 
 ncclResult_t gpt_parameters_make(const struct gpt_config *config, const struct gpt_place *place,

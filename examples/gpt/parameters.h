@@ -11,7 +11,9 @@
 enum gpt_split { GPT_SPLIT_NONE, GPT_SPLIT_ROWS, GPT_SPLIT_COLUMNS };
 
 enum { GPT_NAME_BYTES = 64 };
-// Slices begin at multiples of this many elements; what lies between them is 0, always.
+// Slices begin at multiples of this many elements, but for those that are `joined` to the one
+// before: they follow it at once, so that both are one matrix. What lies between slices is 0,
+// always.
 enum { GPT_ALIGNMENT = 32 };
 
 struct gpt_parameter {
@@ -20,6 +22,7 @@ struct gpt_parameter {
     enum gpt_split split;         // over the tensor ranks, by tuttiSplitCounts
     int layer;                    // its block; -1: embedding; config.layers: final norm and head
     int expert;                   // -1: dense
+    bool joined;                  // key and value to query, up to gate
     bool is_norm;                 // a gain or shift of a norm: without weight decay
     double mean, deviation;       // of its initial values, which are normal
     size_t first_row, slice_rows; // this rank's rows of it
