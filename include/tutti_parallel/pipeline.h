@@ -137,7 +137,8 @@ ncclResult_t tuttiPipelineBytes(const struct tuttiPipeline *pipeline, size_t *by
 // schedule, with zeros, so that nobody waits for it in vain. At the end all stages know: the run
 // returns the function's result on its stage and ncclRemoteError on the others, with a text that
 // names the stage, the micro-batch and the result. The program throws the batch's gradients away;
-// the pipeline and comm can be used again.
+// the pipeline and comm can be used again. (Ranks that wait for the failed function in
+// communicators of the program, such as a mesh's tpComm, are the program's to free.)
 //
 // Where comm fails or is aborted, or a rank dies, the run returns ncclCommGetAsyncError's error on
 // every stage. A program that leaves a run in another way than by its return (longjmp, the end of a
@@ -145,7 +146,7 @@ ncclResult_t tuttiPipelineBytes(const struct tuttiPipeline *pipeline, size_t *by
 // 0.1.
 ncclResult_t tuttiPipelineRun(struct tuttiPipeline *pipeline);
 
-// The forward actions of a batch alone, for evaluation. inputs stay as they are for one call only.
+// The forward actions of a batch alone, for evaluation. An input stays as it is for its call only.
 // Otherwise as tuttiPipelineRun. Since 0.1.
 ncclResult_t tuttiPipelineEvaluate(struct tuttiPipeline *pipeline);
 
