@@ -64,11 +64,13 @@ ncclResult_t parallel_exchange(const void *mine, void *all, size_t bytes, ncclCo
     void *device = NULL;
     TRY(ncclCommCount(comm, &ranks));
     TRY(parallel_enter_device(comm, &previous));
-    ncclResult_t result =
-        parallel_cuda((int)cudaMalloc(&device, ((size_t)ranks + 1) * bytes), "cudaMalloc");
+    // In the stream: cudaFree waits for all of the device, so for other ranks' work, which may wait
+    // for this rank.
+    ncclResult_t result = parallel_cuda(
+        (int)cudaMallocAsync(&device, ((size_t)ranks + 1) * bytes, stream), "cudaMallocAsync");
     if (result == ncclSuccess) {
         result = exchange_in(device, mine, all, bytes, comm, stream);
-        (void)cudaFree(device);
+        (void)cudaFreeAsync(device, stream);
     }
     parallel_leave_device(previous);
     return result;

@@ -42,16 +42,17 @@ static void check_members(const struct member *m, ncclComm_t comm, const int *ex
     if (!EXPECT_OK(ncclCommCount(comm, &ranks)) || !EXPECT_EQ(ranks, count)) {
         return;
     }
-    EXPECT_CUDA(cudaMalloc((void **)&device, (MOST_RANKS + 1) * sizeof *device));
+    // Ranks share devices: cudaFree would wait for the others' all-gathers, too.
+    EXPECT_CUDA(cudaMallocAsync((void **)&device, (MOST_RANKS + 1) * sizeof *device, m->stream));
     EXPECT_CUDA(cudaMemcpyAsync(device, &m->rank, sizeof m->rank, cudaMemcpyDefault, m->stream));
     EXPECT_OK(ncclAllGather(device, device + 1, 1, ncclInt32, comm, m->stream));
     EXPECT_CUDA(cudaMemcpyAsync(got, device + 1, (size_t)ranks * sizeof *device, cudaMemcpyDefault,
                                 m->stream));
+    EXPECT_CUDA(cudaFreeAsync(device, m->stream));
     EXPECT_CUDA(cudaStreamSynchronize(m->stream));
     for (int i = 0; i < count; i++) {
         EXPECT_EQ(got[i], expected[i]);
     }
-    EXPECT_CUDA(cudaFree(device));
 }
 
 // Which of the four places may differ among the members: a bit each for d, p, e, t.
