@@ -1,0 +1,360 @@
+// See tutti_parallel/sequence.h: from partial sums to normed rows, as one fused operation or as
+// reduce-scatter, norm and all-gather, and back. SPDX-License-Identifier: Apache-2.0
+#include "tutti_parallel/sequence.h"
+
+#include "device.h"
+#include "elements.h"
+#include "fail.h"
+#include "norm_check.h"
+#include "part.h"
+
+#include <nccl_device.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+struct tuttiBoundary {
+    struct tuttiNorm norm;
+    size_t most; // tokens
+    ncclComm_t comm;
+    cudaStream_t stream;
+    bool is_fused;
+    void *rows; // [most x width] activations, in a window
+    ncclWindow_t window;
+    // The residual and x of the own tokens. Fused: [most x width], of which only the own rows are
+    // touched, because the operation wants them in their place. Halves: [own x width].
+    void *residual;
+    void *gamma; // [width] activations, where weights have another type
+};
+
+static bool is_fusible_type(ncclDataType_t type)
+{
+    return type == ncclFloat32 || type == ncclBfloat16;
+}
+
+// Says why the norm cannot be fused here; NULL: it can.
+static const char *why_not_fused(const struct tuttiNorm *norm, const ncclCommProperties_t *comm)
+{
+    if (norm->kind != TUTTI_RMS_NORM) {
+        return "the norm is LayerNorm";
+    }
+    if (!is_fusible_type(norm->types.activations)) {
+        return "activations are ncclFloat64";
+    }
+    if (!comm->deviceApiSupport) {
+        return "the communicator has no windows";
+    }
+    return comm->nLsaTeams == 1 ? NULL : "not all ranks are in one LSA team";
+}
+
+static ncclResult_t choose(struct tuttiBoundary *b, enum tuttiBoundaryWay way)
+{
+    static const char *const call = "tuttiBoundaryCreate";
+    ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
+    if ((int)way < TUTTI_BOUNDARY_AUTO || way > TUTTI_BOUNDARY_HALVES) {
+        return tuttiFail(ncclInvalidArgument, "%s: way is %d, must be 0 to %d", call, (int)way,
+                         TUTTI_BOUNDARY_HALVES);
+    }
+    TRY(ncclCommQueryProperties(b->comm, &properties));
+    const char *why = why_not_fused(&b->norm, &properties);
+    if (way == TUTTI_BOUNDARY_FUSED && why != NULL) {
+        return tuttiFail(ncclInvalidUsage,
+                         "%s: rank %d: way is TUTTI_BOUNDARY_FUSED, but %s; use "
+                         "TUTTI_BOUNDARY_AUTO or TUTTI_BOUNDARY_HALVES",
+                         call, properties.rank, why);
+    }
+    b->is_fused = way != TUTTI_BOUNDARY_HALVES && why == NULL;
+    return ncclSuccess;
+}
+
+static ncclResult_t make_memory(struct tuttiBoundary *b)
+{
+    const size_t row = b->norm.width * parallel_element_bytes(b->norm.types.activations);
+    struct parallel_part part;
+    TRY(parallel_part(b->comm, b->most, &part));
+    size_t kept = b->is_fused ? b->most : parallel_part_count(&part, 0);
+    TRY(ncclMemAlloc(&b->rows, b->most * row));
+    if (b->is_fused) { // else nobody needs one
+        TRY(ncclCommWindowRegister(b->comm, b->rows, b->most * row, &b->window,
+                                   NCCL_WIN_COLL_SYMMETRIC));
+    }
+    TRY_CUDA(cudaMalloc(&b->residual, kept * row));
+    TRY_CUDA(cudaMalloc(&b->gamma, row));
+    return ncclSuccess;
+}
+
+static ncclResult_t first_of(ncclResult_t a, ncclResult_t b)
+{
+    return a != ncclSuccess ? a : b;
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiBoundaryDestroy(struct tuttiBoundary *boundary)
+{
+    struct tuttiBoundary *b = boundary;
+    if (b == NULL) {
+        return ncclSuccess;
+    }
+    int previous = 0;
+    TRY(parallel_enter_device(b->comm, &previous));
+    ncclResult_t result =
+        parallel_cuda((int)cudaStreamSynchronize(b->stream), "cudaStreamSynchronize");
+    if (b->window != NULL) {
+        result = first_of(result, ncclCommWindowDeregister(b->comm, b->window));
+    }
+    result = first_of(result, ncclMemFree(b->rows));
+    result = first_of(result, parallel_cuda((int)cudaFree(b->residual), "cudaFree"));
+    result = first_of(result, parallel_cuda((int)cudaFree(b->gamma), "cudaFree"));
+    parallel_leave_device(previous);
+    free(b);
+    return result;
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiBoundaryCreate(const struct tuttiNorm *norm, size_t most,
+                                                 enum tuttiBoundaryWay way, ncclComm_t comm,
+                                                 cudaStream_t stream,
+                                                 struct tuttiBoundary **boundary)
+{
+    static const char *const call = "tuttiBoundaryCreate";
+    int previous = 0;
+    if (boundary == NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: boundary is NULL", call);
+    }
+    *boundary = NULL;
+    TRY(parallel_norm_check(call, norm, most));
+    if (most < 1) {
+        return tuttiFail(ncclInvalidArgument, "%s: most is 0, must be at least 1 token", call);
+    }
+    struct tuttiBoundary made = {*norm, most, comm, stream, false, NULL, NULL, NULL, NULL};
+    TRY(choose(&made, way));
+    struct tuttiBoundary *b = malloc(sizeof *b);
+    if (b == NULL) {
+        return tuttiFail(ncclSystemError, "%s: no memory for a boundary", call);
+    }
+    *b = made;
+    ncclResult_t result = parallel_enter_device(comm, &previous);
+    if (result != ncclSuccess) {
+        free(b);
+        return result;
+    }
+    result = make_memory(b);
+    parallel_leave_device(previous);
+    if (result != ncclSuccess) {
+        (void)tuttiBoundaryDestroy(b);
+        return result;
+    }
+    *boundary = b;
+    return ncclSuccess;
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiBoundaryRows(struct tuttiBoundary *boundary, void **rows)
+{
+    if (boundary == NULL || rows == NULL) {
+        return tuttiFail(ncclInvalidArgument, "tuttiBoundaryRows: %s is NULL",
+                         boundary == NULL ? "boundary" : "rows");
+    }
+    *rows = boundary->rows;
+    return ncclSuccess;
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiBoundaryIsFused(const struct tuttiBoundary *boundary, int *fused)
+{
+    if (boundary == NULL || fused == NULL) {
+        return tuttiFail(ncclInvalidArgument, "tuttiBoundaryIsFused: %s is NULL",
+                         boundary == NULL ? "boundary" : "fused");
+    }
+    *fused = boundary->is_fused ? 1 : 0;
+    return ncclSuccess;
+}
+
+static ncclResult_t begin(const char *call, const struct tuttiBoundary *b, size_t tokens,
+                          struct parallel_part *part)
+{
+    if (b == NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: boundary is NULL", call);
+    }
+    if (tokens > b->most) {
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: tokens is %zu, must be at most %zu, what the boundary was made for",
+                         call, tokens, b->most);
+    }
+    return parallel_part(b->comm, tokens, part);
+}
+
+static ncclResult_t wait_for_stream(const struct tuttiBoundary *b)
+{
+    return parallel_cuda((int)cudaStreamSynchronize(b->stream), "cudaStreamSynchronize");
+}
+
+static struct tuttiSequence sequence_of(const struct tuttiBoundary *b, size_t tokens,
+                                        ncclDataType_t type)
+{
+    return (struct tuttiSequence){tokens, b->norm.width, type, b->comm, b->stream};
+}
+
+// gamma in the activations' type, as the fused operation wants it. ncclSuccess, or no memory.
+static ncclResult_t convert_gamma(const struct tuttiBoundary *b, const void *gamma)
+{
+    const size_t width = b->norm.width;
+    double *row = malloc(width * sizeof *row);
+    if (row == NULL) {
+        return tuttiFail(ncclSystemError, "tuttiBoundaryForward: no memory for gamma");
+    }
+    parallel_load(gamma, b->norm.types.weights, 0, width, row);
+    parallel_store(b->gamma, b->norm.types.activations, 0, width, row);
+    free(row);
+    return ncclSuccess;
+}
+
+// The own rows of the residual go to their place in a [tokens x width] of the object's, and come
+// from there as x.
+static ncclResult_t forward_fused(const struct tuttiBoundary *b, const struct parallel_part *part,
+                                  const struct tuttiBoundaryInput *in)
+{
+    const ncclDataType_t type = b->norm.types.activations;
+    const size_t width = b->norm.width;
+    const size_t bytes = part->count * width * parallel_element_bytes(type);
+    void *own = parallel_at_mutable(b->residual, type, part->first * width);
+    struct tuttiRMSNormOptions options = TUTTI_RMSNORM_OPTIONS_INITIALIZER;
+    options.eps = (float)b->norm.eps;
+    options.gamma = in->gamma == NULL ? NULL : b->gamma;
+    options.residual = in->residual == NULL ? NULL : b->residual;
+    options.residualOut = b->residual;
+    if (in->gamma != NULL) {
+        TRY(convert_gamma(b, in->gamma));
+    }
+    if (in->residual != NULL && bytes > 0) {
+        memcpy(own, in->residual, bytes);
+    }
+    TRY(tuttiAllReduceRMSNorm(b->rows, b->rows, part->total, width, &options, type, b->comm,
+                              b->stream));
+    TRY(wait_for_stream(b));
+    if (in->x != NULL && bytes > 0) {
+        memcpy(in->x, own, bytes);
+    }
+    return ncclSuccess;
+}
+
+// to[count] += from[count], both activations.
+static ncclResult_t add(const struct tuttiBoundary *b, size_t rows, const void *from, void *to)
+{
+    const ncclDataType_t type = b->norm.types.activations;
+    const size_t width = b->norm.width;
+    double *row = malloc(2 * width * sizeof *row);
+    if (row == NULL) {
+        return tuttiFail(ncclSystemError, "tuttiBoundaryForward: no memory for a row");
+    }
+    for (size_t t = 0; t < rows; t++) {
+        parallel_load(to, type, t * width, width, row);
+        parallel_load(from, type, t * width, width, row + width);
+        for (size_t i = 0; i < width; i++) {
+            row[i] += row[width + i];
+        }
+        parallel_store(to, type, t * width, width, row);
+    }
+    free(row);
+    return ncclSuccess;
+}
+
+// Norm of the own rows into their place, then everybody's.
+static ncclResult_t norm_and_gather(const struct tuttiBoundary *b, const struct parallel_part *part,
+                                    const void *x, const void *gamma, const void *beta)
+{
+    const ncclDataType_t type = b->norm.types.activations;
+    void *own = parallel_at_mutable(b->rows, type, part->first * b->norm.width);
+    struct tuttiSequence sequence = sequence_of(b, part->total, type);
+    TRY(tuttiNormForward(&b->norm, part->count, x, gamma, beta, own));
+    return tuttiSequenceAllGather(&sequence, own, b->rows);
+}
+
+static ncclResult_t forward_halves(const struct tuttiBoundary *b, const struct parallel_part *part,
+                                   const struct tuttiBoundaryInput *in)
+{
+    const size_t bytes =
+        part->count * b->norm.width * parallel_element_bytes(b->norm.types.activations);
+    struct tuttiSequence sequence = sequence_of(b, part->total, b->norm.types.activations);
+    TRY(tuttiSequenceReduceScatter(&sequence, b->rows, b->residual));
+    TRY(wait_for_stream(b));
+    if (in->residual != NULL) {
+        TRY(add(b, part->count, in->residual, b->residual));
+    }
+    if (in->x != NULL && bytes > 0) {
+        memcpy(in->x, b->residual, bytes);
+    }
+    TRY(norm_and_gather(b, part, b->residual, in->gamma, in->beta));
+    return wait_for_stream(b);
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiBoundaryForward(struct tuttiBoundary *boundary, size_t tokens,
+                                                  const struct tuttiBoundaryInput *input)
+{
+    static const char *const call = "tuttiBoundaryForward";
+    struct parallel_part part;
+    TRY(begin(call, boundary, tokens, &part));
+    if (input == NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: input is NULL", call);
+    }
+    if (boundary->norm.kind == TUTTI_RMS_NORM && input->beta != NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: rank %d: beta is %p, must be NULL for RMSNorm",
+                         call, part.rank, input->beta);
+    }
+    TRY(wait_for_stream(boundary));
+    return boundary->is_fused ? forward_fused(boundary, &part, input)
+                              : forward_halves(boundary, &part, input);
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiBoundaryReduce(struct tuttiBoundary *boundary, size_t tokens,
+                                                 void *x)
+{
+    static const char *const call = "tuttiBoundaryReduce";
+    struct parallel_part part;
+    TRY(begin(call, boundary, tokens, &part));
+    TRY(parallel_check_pointer(call, "x", x, part.count * boundary->norm.width));
+    struct tuttiSequence sequence = sequence_of(boundary, tokens, boundary->norm.types.activations);
+    TRY(tuttiSequenceReduceScatter(&sequence, boundary->rows, x));
+    return wait_for_stream(boundary);
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiBoundaryGather(struct tuttiBoundary *boundary, size_t tokens,
+                                                 const void *x, const void *gamma, const void *beta)
+{
+    static const char *const call = "tuttiBoundaryGather";
+    struct parallel_part part;
+    TRY(begin(call, boundary, tokens, &part));
+    TRY(parallel_check_pointer(call, "x", x, part.count * boundary->norm.width));
+    TRY(wait_for_stream(boundary));
+    return norm_and_gather(boundary, &part, x, gamma, beta);
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiBoundaryBackward(struct tuttiBoundary *boundary, size_t tokens,
+                                                   const struct tuttiBoundaryGradients *gradients)
+{
+    static const char *const call = "tuttiBoundaryBackward";
+    const struct tuttiBoundary *b = boundary;
+    const struct tuttiBoundaryGradients *g = gradients;
+    struct parallel_part part;
+    TRY(begin(call, b, tokens, &part));
+    if (g == NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", call);
+    }
+    const size_t width = b->norm.width;
+    const ncclDataType_t type = b->norm.types.gradients;
+    if (b->norm.kind == TUTTI_RMS_NORM && g->dbeta != NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: rank %d: dbeta is %p, must be NULL for RMSNorm",
+                         call, part.rank, g->dbeta);
+    }
+    TRY(parallel_check_pointer(call, "x", g->x, part.count * width));
+    TRY(parallel_check_pointer(call, "dx", g->dx, part.count * width));
+    TRY(parallel_check_pointer(call, "partial", g->partial, tokens * width));
+    struct tuttiSequence sequence = sequence_of(b, tokens, type);
+    void *own = parallel_at_mutable(g->partial, type, part.first * width);
+    TRY(tuttiSequenceReduceScatter(&sequence, g->partial, own));
+    TRY(wait_for_stream(b));
+    const struct tuttiNormGradients local = {.x = g->x,
+                                             .gamma = g->gamma,
+                                             .dy = own,
+                                             .added = g->hasResidual ? g->dx : NULL,
+                                             .dx = g->dx,
+                                             .dgamma = g->dgamma,
+                                             .dbeta = g->dbeta};
+    TRY(tuttiNormBackward(&b->norm, part.count, &local));
+    return g->dy == NULL ? ncclSuccess : tuttiSequenceAllGather(&sequence, g->dx, g->dy);
+}

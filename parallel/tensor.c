@@ -1,0 +1,260 @@
+// See tutti_parallel/tensor.h: the column-parallel and the row-parallel linear layer.
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti_parallel/tensor.h"
+
+#include "columns.h"
+#include "elements.h"
+#include "fail.h"
+#include "part.h"
+
+#include <stdbool.h>
+
+// One call of a layer.
+struct linear {
+    const char *call;
+    const struct tuttiLinear *layer;
+    int options;
+    size_t tokens;
+    struct parallel_part part; // of `out` (column-parallel) or `in` (row-parallel)
+};
+
+static ncclResult_t begin(struct linear *l, int allowed, size_t split)
+{
+    const struct tuttiLinear *layer = l->layer;
+    if ((l->options & ~allowed) != 0) {
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: options is %d, may have no bits but those of %d here", l->call,
+                         l->options, allowed);
+    }
+    if (layer->in < 1 || layer->out < 1) {
+        return tuttiFail(ncclInvalidArgument, "%s: in is %zu and out %zu, both must be at least 1",
+                         l->call, layer->in, layer->out);
+    }
+    TRY(parallel_check_types(l->call, &layer->types));
+    TRY(parallel_check_elements(l->call, "out x in", layer->out, layer->in));
+    TRY(parallel_check_elements(l->call, "tokens x in", l->tokens, layer->in));
+    TRY(parallel_check_elements(l->call, "tokens x out", l->tokens, layer->out));
+    return parallel_part(layer->comm, split, &l->part);
+}
+
+static ncclResult_t check_layer(const char *call, const struct tuttiLinear *layer)
+{
+    return layer != NULL ? ncclSuccess : tuttiFail(ncclInvalidArgument, "%s: layer is NULL", call);
+}
+
+// What is not read or written may be NULL. Widths: of x and y as this rank has them.
+static ncclResult_t check_backward(const struct linear *l, const struct tuttiLinearGradients *g,
+                                   size_t x_width, size_t y_width, size_t weights)
+{
+    if (g == NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", l->call);
+    }
+    TRY(parallel_check_pointer(l->call, "dy", g->dy, l->tokens * y_width));
+    TRY(parallel_check_pointer(l->call, "x", g->x, g->dw == NULL ? 0 : l->tokens * x_width));
+    return parallel_check_pointer(l->call, "weight", g->weight, g->dx == NULL ? 0 : weights);
+}
+
+static ncclResult_t wait_for_stream(const struct linear *l)
+{
+    return parallel_cuda((int)cudaStreamSynchronize(l->layer->stream), "cudaStreamSynchronize");
+}
+
+static ncclResult_t sum_over_ranks(const struct linear *l, void *data, size_t width,
+                                   ncclDataType_t type)
+{
+    return ncclAllReduce(data, data, l->tokens * width, type, ncclSum, l->layer->comm,
+                         l->layer->stream);
+}
+
+// A matrix, or some columns of one: elements from row to row.
+struct matrix {
+    const void *data;
+    size_t stride;
+};
+
+// y[tokens x out] = x[tokens x in] * W[out x in]^T, of the own part.
+static ncclResult_t multiply_forward(const struct linear *l, size_t in, size_t out, struct matrix x,
+                                     const void *weight, void *y)
+{
+    struct tuttiProduct product = TUTTI_PRODUCT_INITIALIZER;
+    product.rows = l->tokens;
+    product.columns = out;
+    product.inner = in;
+    product.transposeB = 1;
+    product.typeA = product.typeC = l->layer->types.activations;
+    product.typeB = l->layer->types.weights;
+    product.strideA = x.stride;
+    return tuttiMatmul(&product, x.data, weight, y);
+}
+
+// dx[tokens x in] = (dx +) dy[tokens x out] * W[out x in], of the own part.
+static ncclResult_t multiply_to_dx(const struct linear *l, size_t in, size_t out, struct matrix dy,
+                                   const void *weight, void *dx)
+{
+    struct tuttiProduct product = TUTTI_PRODUCT_INITIALIZER;
+    product.rows = l->tokens;
+    product.columns = in;
+    product.inner = out;
+    product.typeA = product.typeC = l->layer->types.gradients;
+    product.typeB = l->layer->types.weights;
+    product.strideA = dy.stride;
+    product.beta = (l->options & TUTTI_ADD_TO_DX) != 0 ? 1 : 0;
+    return tuttiMatmul(&product, dy.data, weight, dx);
+}
+
+// dw[out x in] += dy[tokens x out]^T * x[tokens x in], of the own part.
+static ncclResult_t multiply_to_dw(const struct linear *l, size_t in, size_t out, struct matrix dy,
+                                   struct matrix x, void *dw)
+{
+    struct tuttiProduct product = TUTTI_PRODUCT_INITIALIZER;
+    product.rows = out;
+    product.columns = in;
+    product.inner = l->tokens;
+    product.transposeA = 1;
+    product.typeA = l->layer->types.gradients;
+    product.typeB = l->layer->types.activations;
+    product.typeC = parallel_weight_gradients(&l->layer->types);
+    product.strideA = dy.stride;
+    product.strideB = x.stride;
+    product.beta = 1;
+    return tuttiMatmul(&product, dy.data, x.data, dw);
+}
+
+static struct parallel_columns columns_of(const struct linear *l, ncclDataType_t type)
+{
+    return (struct parallel_columns){l->call, l->part,        l->tokens,
+                                     type,    l->layer->comm, l->layer->stream};
+}
+
+// The own columns of a matrix that all ranks have.
+static struct matrix own_columns(const struct linear *l, const void *data, ncclDataType_t type)
+{
+    return (struct matrix){parallel_at(data, type, l->part.first), l->part.total};
+}
+
+static ncclResult_t column_forward_gathered(const struct linear *l, const void *x,
+                                            const void *weight, void *y)
+{
+    struct parallel_columns columns = columns_of(l, l->layer->types.activations);
+    struct matrix whole = {x, l->layer->in};
+    void *memory = NULL;
+    TRY(parallel_columns_memory(&columns, &memory));
+    ncclResult_t result = multiply_forward(l, l->layer->in, l->part.count, whole, weight, memory);
+    if (result == ncclSuccess) {
+        result = parallel_columns_gather(&columns, memory, y);
+    }
+    ncclResult_t freed = parallel_cuda((int)cudaFree(memory), "cudaFree");
+    return result != ncclSuccess ? result : freed;
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiColumnLinearForward(const struct tuttiLinear *layer, int options,
+                                                      size_t tokens, void *x, const void *weight,
+                                                      void *y)
+{
+    struct linear l = {"tuttiColumnLinearForward", layer, options, tokens, {0}};
+    TRY(check_layer(l.call, layer));
+    TRY(begin(&l, TUTTI_BROADCAST_INPUT | TUTTI_GATHER_OUTPUT, layer->out));
+    size_t own = l.part.count;
+    size_t y_width = (options & TUTTI_GATHER_OUTPUT) != 0 ? layer->out : own;
+    TRY(parallel_check_pointer(l.call, "x", x, tokens * layer->in));
+    TRY(parallel_check_pointer(l.call, "weight", weight, own * layer->in));
+    TRY(parallel_check_pointer(l.call, "y", y, tokens * y_width));
+    if ((options & TUTTI_BROADCAST_INPUT) != 0) {
+        TRY(ncclBroadcast(x, x, tokens * layer->in, layer->types.activations, 0, layer->comm,
+                          layer->stream));
+    }
+    TRY(wait_for_stream(&l));
+    if ((options & TUTTI_GATHER_OUTPUT) != 0) {
+        return column_forward_gathered(&l, x, weight, y);
+    }
+    return multiply_forward(&l, layer->in, own, (struct matrix){x, layer->in}, weight, y);
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiColumnLinearBackward(const struct tuttiLinear *layer, int options,
+                                                       size_t tokens,
+                                                       const struct tuttiLinearGradients *gradients)
+{
+    struct linear l = {"tuttiColumnLinearBackward", layer, options, tokens, {0}};
+    const struct tuttiLinearGradients *g = gradients;
+    TRY(check_layer(l.call, layer));
+    TRY(begin(&l, TUTTI_GATHER_OUTPUT | TUTTI_LEAVE_PARTIAL | TUTTI_ADD_TO_DX, layer->out));
+    const size_t own = l.part.count;
+    bool is_gathered = (options & TUTTI_GATHER_OUTPUT) != 0;
+    TRY(check_backward(&l, g, layer->in, is_gathered ? layer->out : own, own * layer->in));
+    struct matrix dy =
+        is_gathered ? own_columns(&l, g->dy, layer->types.gradients) : (struct matrix){g->dy, own};
+    TRY(wait_for_stream(&l));
+    if (g->dx != NULL) {
+        TRY(multiply_to_dx(&l, layer->in, own, dy, g->weight, g->dx));
+        if ((options & TUTTI_LEAVE_PARTIAL) == 0) {
+            TRY(sum_over_ranks(&l, g->dx, layer->in, layer->types.gradients));
+        }
+    }
+    return g->dw == NULL
+               ? ncclSuccess
+               : multiply_to_dw(&l, layer->in, own, dy, (struct matrix){g->x, layer->in}, g->dw);
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiRowLinearForward(const struct tuttiLinear *layer, int options,
+                                                   size_t tokens, const void *x, const void *weight,
+                                                   void *y)
+{
+    struct linear l = {"tuttiRowLinearForward", layer, options, tokens, {0}};
+    TRY(check_layer(l.call, layer));
+    TRY(begin(&l, TUTTI_SPLIT_INPUT | TUTTI_LEAVE_PARTIAL, layer->in));
+    const size_t own = l.part.count;
+    bool is_split = (options & TUTTI_SPLIT_INPUT) != 0;
+    TRY(parallel_check_pointer(l.call, "x", x, tokens * (is_split ? layer->in : own)));
+    TRY(parallel_check_pointer(l.call, "weight", weight, own * layer->out));
+    TRY(parallel_check_pointer(l.call, "y", y, tokens * layer->out));
+    struct matrix in =
+        is_split ? own_columns(&l, x, layer->types.activations) : (struct matrix){x, own};
+    TRY(wait_for_stream(&l));
+    TRY(multiply_forward(&l, own, layer->out, in, weight, y));
+    return (options & TUTTI_LEAVE_PARTIAL) != 0
+               ? ncclSuccess
+               : sum_over_ranks(&l, y, layer->out, layer->types.activations);
+}
+
+// dx of a layer whose input is split here: each rank's columns, gathered.
+static ncclResult_t row_dx_gathered(const struct linear *l, const struct tuttiLinearGradients *g)
+{
+    struct parallel_columns columns = columns_of(l, l->layer->types.gradients);
+    struct matrix dy = {g->dy, l->layer->out};
+    void *memory = NULL;
+    TRY(parallel_columns_memory(&columns, &memory));
+    ncclResult_t result = multiply_to_dx(l, l->part.count, l->layer->out, dy, g->weight, memory);
+    if (result == ncclSuccess) {
+        result = parallel_columns_gather(&columns, memory, g->dx);
+    }
+    ncclResult_t freed = parallel_cuda((int)cudaFree(memory), "cudaFree");
+    return result != ncclSuccess ? result : freed;
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiRowLinearBackward(const struct tuttiLinear *layer, int options,
+                                                    size_t tokens,
+                                                    const struct tuttiLinearGradients *gradients)
+{
+    struct linear l = {"tuttiRowLinearBackward", layer, options, tokens, {0}};
+    const struct tuttiLinearGradients *g = gradients;
+    TRY(check_layer(l.call, layer));
+    TRY(begin(&l, TUTTI_SPLIT_INPUT | TUTTI_ADD_TO_DX, layer->in));
+    bool is_split = (options & TUTTI_SPLIT_INPUT) != 0;
+    if (is_split && (options & TUTTI_ADD_TO_DX) != 0) {
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: options is %d, may have TUTTI_SPLIT_INPUT (%d) or TUTTI_ADD_TO_DX "
+                         "(%d), not both",
+                         l.call, options, TUTTI_SPLIT_INPUT, TUTTI_ADD_TO_DX);
+    }
+    const size_t own = l.part.count;
+    TRY(check_backward(&l, g, is_split ? layer->in : own, layer->out, own * layer->out));
+    struct matrix dy = {g->dy, layer->out};
+    struct matrix x =
+        is_split ? own_columns(&l, g->x, layer->types.activations) : (struct matrix){g->x, own};
+    TRY(wait_for_stream(&l));
+    if (g->dx != NULL) {
+        TRY(is_split ? row_dx_gathered(&l, g)
+                     : multiply_to_dx(&l, own, layer->out, dy, g->weight, g->dx));
+    }
+    return g->dw == NULL ? ncclSuccess : multiply_to_dw(&l, own, layer->out, dy, x, g->dw);
+}
