@@ -42,7 +42,7 @@ endif
 LAUNCH ?=
 
 COMMON := $(FOLDER)lesson.c
-HEADERS := $(FOLDER)lesson.h $(FOLDER)lesson_mpi.h $(FOLDER)matrix.cuh
+HEADERS := $(FOLDER)lesson.h $(FOLDER)lesson_mpi.h $(FOLDER)matrix.cuh $(FOLDER)network.cuh
 
 all: $(NAME)
 
