@@ -289,6 +289,10 @@ static void failed_of(int rank, int size)
     check_mesh(&m, &(struct shape){1, size, 1, 1}, &mesh);
     EXPECT_OK(tuttiMeshDestroy(&mesh));
     // A world that has failed is refused, and nobody waits.
+    (void)ncclAllReduce(buffer, buffer, rank == 0 ? 7 : 8, ncclFloat, ncclSum, m.comm, m.stream);
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    EXPECT(tuttiMeshCreate(m.comm, 1, size, 1, 1, &mesh) != ncclSuccess);
+    EXPECT(mesh.size == 0);
     EXPECT_OK(ncclCommAbort(m.comm));
     m.comm = NULL;
     EXPECT_CUDA(cudaFree(buffer));
