@@ -120,7 +120,7 @@ PARALLEL_EXPORT ncclResult_t tuttiNormForward(const struct tuttiNorm *norm, size
                                               void *y)
 {
     static const char *const call = "tuttiNormForward";
-    struct rows rows;
+    struct rows rows = {NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     TRY(parallel_norm_check(call, norm, tokens));
     TRY(check_beta(call, norm, "beta", beta));
     TRY(parallel_check_pointer(call, "x", x, tokens * norm->width));
@@ -179,7 +179,7 @@ PARALLEL_EXPORT ncclResult_t tuttiNormBackward(const struct tuttiNorm *norm, siz
 {
     static const char *const call = "tuttiNormBackward";
     const struct tuttiNormGradients *g = gradients;
-    struct rows rows;
+    struct rows rows = {NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     TRY(parallel_norm_check(call, norm, tokens));
     if (g == NULL) {
         return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", call);
