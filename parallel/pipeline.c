@@ -3,8 +3,8 @@
 #include "fail.h"
 #include "pipeline_parts.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { ALIGNMENT = 256 }; // of buffers
 
@@ -55,8 +55,9 @@ static ncclResult_t check_options(const struct tuttiPipelineOptions *options, in
                          "with TUTTI_PIPELINE_OPTIONS_INITIALIZER",
                          options->size, stage, sizeof *options);
     }
-    TRY(parallel_schedule_check("tuttiPipelineCreate", options->schedule, stages,
-                                options->microBatches));
+    char name[64];
+    (void)snprintf(name, sizeof name, "tuttiPipelineCreate at stage %d", stage);
+    TRY(parallel_schedule_check(name, options->schedule, stages, options->microBatches));
     TRY(check_type("activationType", options->activationType, stage));
     TRY(check_type("gradientType", options->gradientType, stage));
     if (stage > 0) {

@@ -91,7 +91,7 @@ static void put_head(const struct picture *picture, enum tuttiPipelineSchedule s
                                           {"field", "the stage waits"}};
     (void)fputs("</text>\n", file);
     for (int i = 0; i < 3; i++) {
-        int x = LEFT + i * 200;
+        int x = LEFT + i * 215;
         (void)fprintf(file,
                       "<path class=\"%s\" d=\"M%d,58 h14 v14 h-14 z\"/>"
                       "<text class=\"key\" x=\"%d\" y=\"69.5\">%s</text>\n",
