@@ -77,14 +77,22 @@ static ncclResult_t make_memory(struct tuttiBoundary *b)
         TRY(ncclCommWindowRegister(b->comm, b->rows, b->most * row, &b->window,
                                    NCCL_WIN_COLL_SYMMETRIC));
     }
-    TRY_CUDA(cudaMalloc(&b->residual, kept * row));
-    TRY_CUDA(cudaMalloc(&b->gamma, row));
+    // In the order of the stream: cudaFree would wait for other ranks that share the device.
+    TRY_CUDA(cudaMallocAsync(&b->residual, kept * row, b->stream));
+    TRY_CUDA(cudaMallocAsync(&b->gamma, row, b->stream));
+    TRY_CUDA(cudaStreamSynchronize(b->stream));
     return ncclSuccess;
 }
 
 static ncclResult_t first_of(ncclResult_t a, ncclResult_t b)
 {
     return a != ncclSuccess ? a : b;
+}
+
+static ncclResult_t free_device_memory(const struct tuttiBoundary *b, void *memory)
+{
+    return memory == NULL ? ncclSuccess
+                          : parallel_cuda((int)cudaFreeAsync(memory, b->stream), "cudaFreeAsync");
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiBoundaryDestroy(struct tuttiBoundary *boundary)
@@ -101,8 +109,8 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryDestroy(struct tuttiBoundary *boundary
         result = first_of(result, ncclCommWindowDeregister(b->comm, b->window));
     }
     result = first_of(result, ncclMemFree(b->rows));
-    result = first_of(result, parallel_cuda((int)cudaFree(b->residual), "cudaFree"));
-    result = first_of(result, parallel_cuda((int)cudaFree(b->gamma), "cudaFree"));
+    result = first_of(result, free_device_memory(b, b->residual));
+    result = first_of(result, free_device_memory(b, b->gamma));
     parallel_leave_device(previous);
     free(b);
     return result;

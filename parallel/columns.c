@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-// Room for the own columns, then for those of all ranks.
+// Room for the own columns, then for those of all ranks. In the order of the stream: cudaFree would
+// wait for other ranks that share the device.
 ncclResult_t parallel_columns_memory(const struct parallel_columns *columns, void **memory_out)
 {
     const struct parallel_part *part = &columns->part;
@@ -16,8 +17,13 @@ ncclResult_t parallel_columns_memory(const struct parallel_columns *columns, voi
     int previous = 0;
     *memory_out = NULL;
     TRY(parallel_enter_device(columns->comm, &previous));
-    ncclResult_t result = parallel_cuda((int)cudaMalloc(memory_out, bytes == 0 ? 1 : bytes),
-                                        "cudaMalloc for gathered columns");
+    ncclResult_t result =
+        parallel_cuda((int)cudaMallocAsync(memory_out, bytes == 0 ? 1 : bytes, columns->stream),
+                      "cudaMallocAsync for gathered columns");
+    if (result == ncclSuccess) {
+        result =
+            parallel_cuda((int)cudaStreamSynchronize(columns->stream), "cudaStreamSynchronize");
+    }
     parallel_leave_device(previous);
     return result;
 }

@@ -16,7 +16,8 @@ struct parallel_columns {
     cudaStream_t stream;
 };
 
-// Device memory for own columns [rows x count] and for everybody's; to be freed with cudaFree.
+// Device memory for own columns [rows x count] and for everybody's; to be freed with cudaFreeAsync,
+// in the stream.
 ncclResult_t parallel_columns_memory(const struct parallel_columns *columns, void **memory_out);
 // The memory holds this rank's own columns at its start; all [rows x total] receives all ranks'.
 // Synchronous, collective. The memory's contents are lost.

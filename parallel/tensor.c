@@ -143,7 +143,8 @@ static ncclResult_t column_forward_gathered(const struct linear *l, const void *
     if (result == ncclSuccess) {
         result = parallel_columns_gather(&columns, memory, y);
     }
-    ncclResult_t freed = parallel_cuda((int)cudaFree(memory), "cudaFree");
+    ncclResult_t freed =
+        parallel_cuda((int)cudaFreeAsync(memory, l->layer->stream), "cudaFreeAsync");
     return result != ncclSuccess ? result : freed;
 }
 
@@ -227,7 +228,8 @@ static ncclResult_t row_dx_gathered(const struct linear *l, const struct tuttiLi
     if (result == ncclSuccess) {
         result = parallel_columns_gather(&columns, memory, g->dx);
     }
-    ncclResult_t freed = parallel_cuda((int)cudaFree(memory), "cudaFree");
+    ncclResult_t freed =
+        parallel_cuda((int)cudaFreeAsync(memory, l->layer->stream), "cudaFreeAsync");
     return result != ncclSuccess ? result : freed;
 }
 
