@@ -112,7 +112,8 @@ static const struct row rows[] = {
     TEXT_ROW("losses", OUTPUT, losses, "FILE", "a line for each step: number, loss"),
     TEXT_ROW("curve", OUTPUT, curve, "FILE", "the losses as SVG"),
     TEXT_ROW("pipeline-picture", OUTPUT, pipeline, "FILE", "the last step's stages as SVG"),
-    TEXT_ROW("export", OUTPUT, export_folder, "FOLDER", "weights and batches; no training"),
+    TEXT_ROW("export", OUTPUT, export_folder, "FOLDER",
+             "initial weights, batches, losses: to compare"),
     SWITCH_ROW("memory", OUTPUT, memory, "a table of bytes, predicted and allocated"),
 
     WHOLE_ROW("sample", SAMPLING, sample, 0, "write N tokens; with --resume"),
@@ -337,6 +338,9 @@ static bool check(const struct gpt_options *o, struct gpt_problem *problem)
     if (o->save_every > 0 && o->checkpoints == NULL) {
         return gpt_fail(problem, GPT_USAGE, "--save-every is %d, which needs --checkpoints FOLDER",
                         o->save_every);
+    }
+    if (o->export_folder != NULL && o->resume != NULL) {
+        return gpt_fail(problem, GPT_USAGE, "--export writes initial weights: not with --resume");
     }
     if (o->sample > 0 && o->resume == NULL) {
         return gpt_fail(problem, GPT_USAGE, "--sample is %d, which needs --resume FOLDER",

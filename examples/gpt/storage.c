@@ -37,6 +37,18 @@ bool gpt_path_join(char *path, const char *folder, const char *name, struct gpt_
     return true;
 }
 
+bool gpt_path_beside_program(char *path, const char *name, struct gpt_problem *problem)
+{
+    char program[GPT_PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    if (length <= 0) {
+        return gpt_fail_errno(problem, "/proc/self/exe", "cannot be read");
+    }
+    program[length] = 0;
+    *strrchr(program, '/') = 0;
+    return gpt_path_join(path, program, name, problem);
+}
+
 bool gpt_write_at(int fd, const void *data, size_t bytes, size_t offset, const char *path,
                   struct gpt_problem *problem)
 {
@@ -179,6 +191,7 @@ bool gpt_publish_folder(const char *temporary, const char *path, const char *abo
 void gpt_checksum(const void *data, size_t bytes, char *text)
 {
     unsigned char hash[(GPT_CHECKSUM_TEXT - 1) / 2];
-    crypto_generichash(hash, sizeof hash, data, bytes, NULL, 0);
+    (void)sodium_init(); // the fastest code for this processor
+    (void)crypto_generichash(hash, sizeof hash, data, bytes, NULL, 0);
     sodium_bin2hex(text, GPT_CHECKSUM_TEXT, hash, sizeof hash);
 }

@@ -21,6 +21,9 @@ bool gpt_fail_errno(struct gpt_problem *problem, const char *path, const char *w
 // path: [GPT_PATH_MAX], receives "folder/name". False, and a problem, where it does not fit.
 bool gpt_path_join(char *path, const char *folder, const char *name, struct gpt_problem *problem);
 
+// path: [GPT_PATH_MAX], receives the path of a file in the running program's folder.
+bool gpt_path_beside_program(char *path, const char *name, struct gpt_problem *problem);
+
 // Writes all bytes at an offset of an open file. path: for messages.
 bool gpt_write_at(int fd, const void *data, size_t bytes, size_t offset, const char *path,
                   struct gpt_problem *problem);

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "losses.h"
+
+#include "storage.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// Bytes of the lines that stay.
+static bool keep(const char *text, uint64_t step, struct gpt_curve *curve, size_t *bytes,
+                 struct gpt_problem *problem)
+{
+    const char *line = text;
+    for (const char *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        uint64_t number;
+        double loss;
+        if (sscanf(line, "%" SCNu64 " %lf", &number, &loss) != 2 || number > step) {
+            break;
+        }
+        if (!gpt_curve_add(curve, (int)number, loss, problem)) {
+            return false;
+        }
+    }
+    *bytes = (size_t)(line - text);
+    return true;
+}
+
+bool gpt_losses_open(const char *path, uint64_t step, struct gpt_curve *curve, FILE **file,
+                     struct gpt_problem *problem)
+{
+    char *text = NULL;
+    size_t bytes = 0, kept = 0;
+    if (step > 0 && access(path, F_OK) == 0) {
+        bool right =
+            gpt_read_file(path, &text, &bytes, problem) && keep(text, step, curve, &kept, problem);
+        free(text);
+        if (!right) {
+            return false;
+        }
+        if (truncate(path, (off_t)kept) != 0) {
+            return gpt_fail_errno(problem, path, "cannot be cut");
+        }
+    }
+    *file = fopen(path, kept > 0 ? "ae" : "we");
+    return *file != NULL || gpt_fail_errno(problem, path, "cannot be made");
+}

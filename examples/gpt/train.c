@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train.h"
+
+#include "checkpoint.h"
+#include "export.h"
+#include "losses.h"
+#include "memory.h"
+#include "state.h"
+#include "training.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// ---- Checkpoints --------------------------------------------------------------------------------
+
+static bool load(struct gpt_training *training, const char *step, struct gpt_problem *problem)
+{
+    struct gpt_manifest manifest;
+    struct gpt_state state = {NULL, 0};
+    if (gpt_manifest_read(step, &manifest, problem)) {
+        bool right = gpt_state_to_load(&training->optimizer, &state, problem);
+        if (right) {
+            gpt_checkpoint_load(step, &manifest, state.pieces, state.count, problem);
+        }
+        training->step = manifest.step;
+        gpt_state_free(&state);
+        gpt_manifest_free(&manifest);
+    }
+    return gpt_world_agree(training->world, problem);
+}
+
+static bool save(struct gpt_training *training, struct gpt_problem *problem)
+{
+    const struct gpt_options *o = training->options;
+    struct gpt_manifest manifest = {.step = training->step};
+    struct gpt_state state = {NULL, 0};
+    double begin = gpt_now();
+    if (!gpt_optimizer_wait(&training->optimizer, problem)) {
+        return false;
+    }
+    if (gpt_options_settings(o, manifest.settings, sizeof manifest.settings, problem)) {
+        gpt_state_to_save(&training->optimizer, &state, problem);
+    }
+    bool right = gpt_checkpoint_save(training->world, o->checkpoints, &manifest, state.pieces,
+                                     state.count, problem);
+    gpt_state_free(&state);
+    if (right) {
+        gpt_progress_say(&training->progress, "saved %s/step-%06llu in %.2f s", o->checkpoints,
+                         (unsigned long long)training->step, gpt_now() - begin);
+    }
+    return right;
+}
+
+// ---- Output -------------------------------------------------------------------------------------
+
+// Files that rank 0 writes during the training.
+static bool open_output(struct gpt_training *training, FILE **losses, struct gpt_problem *problem)
+{
+    const struct gpt_options *o = training->options;
+    char path[GPT_PATH_MAX];
+    const char *name = o->losses;
+    if (training->world->rank == 0) {
+        bool right = o->export_folder == NULL || gpt_export(o, &training->corpus, problem);
+        if (right && o->export_folder != NULL && name == NULL) {
+            right = gpt_path_join(path, o->export_folder, "losses.txt", problem);
+            name = path;
+        }
+        if (right && name != NULL) {
+            gpt_losses_open(name, training->step, &training->training_curve, losses, problem);
+        }
+    }
+    return gpt_world_agree(training->world, problem);
+}
+
+// The last step's stages in time.
+static bool draw_pipeline(struct gpt_training *training, struct gpt_problem *problem)
+{
+    const struct gpt_options *o = training->options;
+    size_t count = 2 * (size_t)o->pp * (size_t)o->micro_batches;
+    struct tuttiPipelineTime *times = calloc(count, sizeof *times);
+    double bubble = 0, ideal = 0;
+    if (times == NULL) {
+        return gpt_fail(problem, GPT_FAILED, "no memory for %zu times", count);
+    }
+    bool right =
+        gpt_nccl(problem, tuttiPipelineTimes(training->pipeline, times), "the pipeline's times") &&
+        gpt_nccl(problem, tuttiPipelineBubble(o->pp, o->micro_batches, times, &bubble), "bubble") &&
+        gpt_nccl(problem, tuttiPipelineIdealBubble(o->pp, o->micro_batches, &ideal), "bubble");
+    if (right) {
+        gpt_progress_say(&training->progress,
+                         "pipeline: stages wait %.1f %% of the time, at best "
+                         "%.1f %%",
+                         100 * bubble, 100 * ideal);
+    }
+    if (right && training->world->rank == 0) {
+        right = gpt_nccl(
+            problem,
+            tuttiPipelineDraw(o->pipeline,
+                              o->schedule == GPT_GPIPE ? tuttiPipelineGPipe : tuttiPipeline1F1B,
+                              o->pp, o->micro_batches, times),
+            o->pipeline);
+    }
+    free(times);
+    return right;
+}
+
+static bool close_output(struct gpt_training *training, FILE *losses, struct gpt_problem *problem)
+{
+    const struct gpt_options *o = training->options;
+    if (losses != NULL && fclose(losses) != 0) {
+        gpt_fail_errno(problem, o->losses != NULL ? o->losses : o->export_folder,
+                       "cannot be written");
+    }
+    if (o->curve != NULL && training->world->rank == 0) {
+        gpt_curve_write(o->curve, &training->training_curve, &training->validation_curve, problem);
+    }
+    return gpt_world_agree(training->world, problem);
+}
+
+static void introduce(struct gpt_training *training)
+{
+    const struct gpt_config *c = &training->options->config;
+    const struct tuttiMesh *mesh = &training->mesh;
+    const struct gpt_place whole = gpt_place_whole();
+    struct gpt_parameters table;
+    size_t count = 0;
+    if (gpt_parameters_make(c, &whole, &table) == ncclSuccess) {
+        for (int i = 0; i < table.count; i++) {
+            count += gpt_slice_elements(&table.all[i]);
+        }
+        gpt_parameters_free(&table);
+    }
+    gpt_progress_say(&training->progress,
+                     "%d layers, width %d, %zu parameters; dp %d x pp %d x ep %d x tp %d%s%s; "
+                     "%zu bytes of text",
+                     c->layers, c->width, count, mesh->dp, mesh->pp, mesh->ep, mesh->tp,
+                     training->options->sp ? ", sp" : "", training->options->zero ? ", zero" : "",
+                     training->corpus.bytes);
+}
+
+// ---- The training -------------------------------------------------------------------------------
+
+static bool validate(struct gpt_training *training, struct gpt_problem *problem)
+{
+    double loss = 0;
+    if (!gpt_training_validate(training, &loss, problem)) {
+        return false;
+    }
+    gpt_progress_say(&training->progress, "validation after step %llu: loss %.4f",
+                     (unsigned long long)training->step, loss);
+    return gpt_curve_add(&training->validation_curve, (int)training->step, loss, problem);
+}
+
+static bool is_due(int every, uint64_t step, int steps)
+{
+    return every > 0 && (step % (uint64_t)every == 0 || step == (uint64_t)steps);
+}
+
+// What follows a step.
+static bool after(struct gpt_training *training, struct gpt_problem *problem)
+{
+    const struct gpt_options *o = training->options;
+    uint64_t step = training->step;
+    bool is_last = step == (uint64_t)o->steps;
+    bool right = !is_due(o->validate_every, step, o->steps) || validate(training, problem);
+    if (right && o->checkpoints != NULL && (is_last || is_due(o->save_every, step, o->steps))) {
+        right = save(training, problem);
+    }
+    if (right && o->memory && is_last) {
+        right = gpt_memory_table(training, problem);
+    }
+    if (right && o->pipeline != NULL && is_last) {
+        right = draw_pipeline(training, problem);
+    }
+    gpt_progress_skip(&training->progress);
+    return right;
+}
+
+static bool run(struct gpt_training *training, FILE *losses, struct gpt_problem *problem)
+{
+    const struct gpt_options *o = training->options;
+    while (training->step < (uint64_t)o->steps) {
+        struct gpt_step_report report;
+        if (!gpt_training_step(training, &report, problem)) {
+            return false;
+        }
+        int step = (int)training->step;
+        gpt_progress_step(&training->progress, step, report.loss, report.rate, report.norm);
+        if (losses != NULL) {
+            (void)fprintf(losses, "%d %.9g\n", step, report.loss);
+            (void)fflush(losses);
+        }
+        if (!gpt_curve_add(&training->training_curve, step, report.loss, problem) ||
+            !after(training, problem)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool train(struct gpt_training *training, const char *step, struct gpt_problem *problem)
+{
+    const struct gpt_options *o = training->options;
+    FILE *losses = NULL;
+    if (step != NULL && !load(training, step, problem)) {
+        return false;
+    }
+    gpt_progress_open(&training->progress, training->world->rank == 0, (int)training->step,
+                      o->steps, training->batch_tokens);
+    introduce(training);
+    if (training->step >= (uint64_t)o->steps) {
+        gpt_progress_say(&training->progress, "nothing to do: %s has step %llu of %d", step,
+                         (unsigned long long)training->step, o->steps);
+        return true;
+    }
+    if (!open_output(training, &losses, problem)) {
+        return false;
+    }
+    gpt_progress_skip(&training->progress);
+    bool right = run(training, losses, problem);
+    if (!right) {
+        if (losses != NULL) {
+            (void)fclose(losses);
+        }
+        return false;
+    }
+    return close_output(training, losses, problem);
+}
+
+bool gpt_train(const struct gpt_options *options, struct gpt_world *world, const char *step,
+               struct gpt_problem *problem)
+{
+    struct gpt_training training;
+    bool right =
+        gpt_training_open(&training, options, world, problem) && train(&training, step, problem);
+    // A problem that ranks have agreed on leaves them in step: all can be given back. After others
+    // the process ends as it is.
+    if (right || problem->teller >= 0) {
+        (void)cudaDeviceSynchronize();
+        gpt_training_close(&training);
+    }
+    return right;
+}
