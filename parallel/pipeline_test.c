@@ -24,6 +24,11 @@ static void every_byte(int rank, int size)
         run_parcel(&m, make_parcel(&m, schedule, micros[i / 2], 0));
     }
     run_parcel(&m, make_parcel(&m, tuttiPipeline1F1B, 5, 300001));
+    for (int slow = 0; slow < size; slow++) { // the others run ahead of one that sleeps
+        struct parcel p = make_parcel(&m, tuttiPipelineGPipe, 6, 3000);
+        p.sleep_ms = rank == slow ? 2 : 0;
+        run_parcel(&m, p);
+    }
     member_leave(&m);
 }
 
