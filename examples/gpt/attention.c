@@ -3,17 +3,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "attention.h"
 
+#include "try.h"
+
 #include <tutti_parallel/matmul.h>
 
 #include <stdbool.h>
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        ncclResult_t try_result = (call);                                                          \
-        if (try_result != ncclSuccess) {                                                           \
-            return try_result;                                                                     \
-        }                                                                                          \
-    } while (0)
 
 // One block of queries of one head, and where its parts lie.
 struct block {

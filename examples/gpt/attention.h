@@ -22,7 +22,7 @@ struct gpt_attention {
     const stored *qkv;     // [tokens x (heads + 2 kv_heads) size], turned
     stored *probabilities; // [sequences x heads x length x length]: written by forward; above the
                            // diagonal some are left as they are
-    real *scratch;         // [2 x GPT_ATTENTION_BLOCK x length]
+    real *scratch;         // [GPT_ATTENTION_BLOCK x length]
 };
 
 // out: [tokens x heads size].

@@ -11,6 +11,12 @@ static const uint64_t dropout_key = 0x64726f706f757421u;
 static void factors_of(const struct gpt_dropout *dropout, size_t token, size_t first,
                        real factors[FEATURES_AT_ONCE])
 {
+    if (dropout->probability == 0) {
+        for (size_t i = 0; i < FEATURES_AT_ONCE; i++) {
+            factors[i] = 1;
+        }
+        return;
+    }
     const real kept = (real)(1 / (1 - dropout->probability));
     const uint32_t limit = (uint32_t)(dropout->probability * 0x1p32);
     const uint64_t key = dropout->seed ^ dropout_key;

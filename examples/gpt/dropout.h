@@ -11,7 +11,8 @@
 #define gpt_dropout_backward GPT_TYPED(gpt_dropout_backward)
 
 struct gpt_dropout {
-    double probability; // of an element to become 0; the others are multiplied by 1 / (1 - it)
+    double probability; // of an element to become 0; the others are multiplied by 1 / (1 - it); 0:
+                        // nothing is dropped
     uint64_t seed;
     uint64_t step;
     int site;     // of the model: 0 the embedding; 1 + 2 l, 2 + 2 l attention and MLP of layer l

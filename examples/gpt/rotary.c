@@ -15,26 +15,52 @@ void gpt_rotary_table(int context, int size, double theta, real *table)
 }
 
 static void turn(stored *restrict head, const real *restrict cosines, const real *restrict sines,
-                 int half, real direction)
+                 int half)
 {
     stored *second = head + half;
     for (int i = 0; i < half; i++) {
         real a = load(head[i]), b = load(second[i]);
-        real sine = direction * sines[i];
-        head[i] = keep(a * cosines[i] - b * sine);
-        second[i] = keep(a * sine + b * cosines[i]);
+        head[i] = keep(a * cosines[i] - b * sines[i]);
+        second[i] = keep(a * sines[i] + b * cosines[i]);
     }
 }
 
-void gpt_rotary(const struct gpt_rotary *rotary, stored *heads, size_t tokens, int direction)
+static void turn_back(real *restrict head, const real *restrict cosines, const real *restrict sines,
+                      int half)
+{
+    real *second = head + half;
+    for (int i = 0; i < half; i++) {
+        real a = head[i], b = second[i];
+        head[i] = a * cosines[i] + b * sines[i];
+        second[i] = b * cosines[i] - a * sines[i];
+    }
+}
+
+static const real *row_of(const struct gpt_rotary *rotary, size_t token)
+{
+    return rotary->table + token % (size_t)rotary->length * (size_t)rotary->size;
+}
+
+void gpt_rotary_forward(const struct gpt_rotary *rotary, stored *heads, size_t tokens)
 {
     int half = rotary->size / 2;
     for (size_t token = 0; token < tokens; token++) {
-        size_t position = token % (size_t)rotary->context;
-        const real *row = rotary->table + position * (size_t)rotary->size;
+        const real *row = row_of(rotary, token);
         stored *head = heads + token * rotary->stride;
         for (int h = 0; h < rotary->heads; h++, head += rotary->size) {
-            turn(head, row, row + half, half, (real)direction);
+            turn(head, row, row + half, half);
+        }
+    }
+}
+
+void gpt_rotary_backward(const struct gpt_rotary *rotary, real *heads, size_t tokens)
+{
+    int half = rotary->size / 2;
+    for (size_t token = 0; token < tokens; token++) {
+        const real *row = row_of(rotary, token);
+        real *head = heads + token * rotary->stride;
+        for (int h = 0; h < rotary->heads; h++, head += rotary->size) {
+            turn_back(head, row, row + half, half);
         }
     }
 }

@@ -8,20 +8,23 @@
 
 #include "real.h"
 
-#define gpt_rotary_table GPT_TYPED(gpt_rotary_table)
-#define gpt_rotary       GPT_TYPED(gpt_rotary)
+#define gpt_rotary_table    GPT_TYPED(gpt_rotary_table)
+#define gpt_rotary_forward  GPT_TYPED(gpt_rotary_forward)
+#define gpt_rotary_backward GPT_TYPED(gpt_rotary_backward)
 
 // Cosines and sines: table [context x size], each row size / 2 cosines, then as many sines.
 void gpt_rotary_table(int context, int size, double theta, real *table);
 
 struct gpt_rotary {
-    int context, heads, size; // of a sequence; heads to turn; of a head
-    size_t stride;            // elements from one token's row to the next
-    const real *table;        // [context x size]
+    int length, heads, size; // of a sequence; heads to turn; of a head
+    size_t stride;           // elements from one token's row to the next
+    const real *table;       // [at least length x size]
 };
 
 // Turns heads [tokens x heads x size], rows `stride` apart, in place; token t is at position
-// t % context. direction: 1, or -1 for the way back, which is the backward pass too.
-void gpt_rotary(const struct gpt_rotary *rotary, stored *heads, size_t tokens, int direction);
+// t % length.
+void gpt_rotary_forward(const struct gpt_rotary *rotary, stored *heads, size_t tokens);
+// Turns their derivatives back.
+void gpt_rotary_backward(const struct gpt_rotary *rotary, real *heads, size_t tokens);
 
 #endif
