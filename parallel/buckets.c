@@ -54,6 +54,15 @@ static ncclResult_t launch(struct tuttiBuckets *b, struct bucket *bucket)
     return ncclSuccess;
 }
 
+// All that are complete and whose turn it is.
+static ncclResult_t launch_complete(struct tuttiBuckets *b)
+{
+    while (b->launched < b->bucket_count && b->buckets[b->launched].awaited == 0) {
+        TRY(launch(b, &b->buckets[b->launched]));
+    }
+    return ncclSuccess;
+}
+
 PARALLEL_EXPORT ncclResult_t tuttiBucketsReady(struct tuttiBuckets *buckets, int index,
                                                cudaStream_t stream)
 {
@@ -79,10 +88,7 @@ PARALLEL_EXPORT ncclResult_t tuttiBucketsReady(struct tuttiBuckets *buckets, int
     TRY_CUDA(cudaEventRecord(b->ready[index], stream));
     b->told[index] = true;
     b->buckets[b->bucket_of[index]].awaited--;
-    while (b->launched < b->bucket_count && b->buckets[b->launched].awaited == 0) {
-        TRY(launch(b, &b->buckets[b->launched]));
-    }
-    return ncclSuccess;
+    return launch_complete(b);
 }
 
 // This rank cannot launch its next bucket, which others may have launched. A call that fits with no
@@ -99,12 +105,16 @@ static void tell_others(struct tuttiBuckets *b)
     }
 }
 
-static ncclResult_t give_up(struct tuttiBuckets *b)
+// Every gradient was told ready, or an error that names the first that was not.
+static ncclResult_t check_told(struct tuttiBuckets *b)
 {
     int first = -1, missing = 0;
     for (int i = 0; i < b->flat.gradientCount; i++) {
         first = first < 0 && !b->told[i] ? i : first;
         missing += !b->told[i];
+    }
+    if (missing == 0) {
+        return ncclSuccess;
     }
     tell_others(b);
     return tuttiFail(ncclInvalidUsage,
@@ -123,9 +133,8 @@ PARALLEL_EXPORT ncclResult_t tuttiBucketsWait(struct tuttiBuckets *buckets, cuda
         begin_pass(b);
     }
     b->is_over = true;
-    if (b->launched < b->bucket_count) {
-        return give_up(b);
-    }
+    TRY(check_told(b));
+    TRY(launch_complete(b)); // again where it failed, for the error
     if (b->bucket_count > 0) {
         TRY_CUDA(cudaStreamWaitEvent(stream, b->buckets[b->bucket_count - 1].reduced, 0));
     }
