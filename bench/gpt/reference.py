@@ -38,7 +38,7 @@ class Export:
                 shape = int(words[1]), int(words[2]), int(words[3])
                 self.batches = self._read(words[4], shape, torch.int32)
             elif len(words) == 2:
-                self.settings[words[0]] = words[1]
+                self.settings[words[0].replace("-", "_")] = words[1]
         if self.batches is None or not self.weights:
             raise SystemExit(f"{folder}/manifest.txt: no parameters or no batches")
         if self.number("experts", 0) or self.number("dropout", 0):
@@ -69,7 +69,7 @@ class Model:
         self.context = export.integer("context")
         self.norm_kind = export.settings["norm"]
         self.activation = export.settings["activation"]
-        self.eps = export.number("eps")
+        self.eps = export.number("norm_eps")
         self.weights = {
             name: w.to(dtype).requires_grad_(True) for name, w in export.weights.items()
         }

@@ -298,7 +298,8 @@ static inline void team_end(struct team team)
 // What all ways of splitting must arrive at.
 struct outcome {
     float weights[WEIGHTS];
-    double losses[STEPS]; // of each step, before its update
+    double losses[STEPS];              // of each step, before its update
+    float x_gradient[TOKENS * INPUTS]; // of the last step: what a layer below would need
 };
 
 // Trains with the whole batch on one GPU, without a word to anybody.
@@ -310,6 +311,7 @@ static inline void train_alone(struct outcome *outcome, cudaStream_t s)
     float *target = device_matrix(target_element, 0, TOKENS, OUTPUTS);
     float *hidden = device_zeros(TOKENS * HIDDEN), *hidden_gradient = device_zeros(TOKENS * HIDDEN);
     float *y = device_zeros(TOKENS * OUTPUTS), *y_gradient = device_zeros(TOKENS * OUTPUTS);
+    float *x_gradient = device_zeros(TOKENS * INPUTS);
     double *loss = (double *)device_zeros(2 * STEPS);
     for (size_t i = 0; i < WEIGHTS; i++) {
         outcome->weights[i] = initial_weight(i);
@@ -326,16 +328,20 @@ static inline void train_alone(struct outcome *outcome, cudaStream_t s)
         layer_input_gradient(hidden_gradient, y_gradient, weights + UP, TOKENS, OUTPUTS, HIDDEN, s);
         relu_backward(hidden_gradient, hidden, TOKENS * HIDDEN, s);
         layer_weight_gradient(gradients, hidden_gradient, x, TOKENS, HIDDEN, INPUTS, s);
+        layer_input_gradient(x_gradient, hidden_gradient, weights, TOKENS, HIDDEN, INPUTS, s);
         struct adam adam = {weights, mean, square, gradients, step + 1};
         adam_step(adam, WEIGHTS, s);
     }
+    CHECK_CUDA(cudaMemcpyAsync(outcome->x_gradient, x_gradient, sizeof outcome->x_gradient,
+                               cudaMemcpyDeviceToHost, s));
     CHECK_CUDA(cudaMemcpyAsync(outcome->weights, weights, sizeof outcome->weights,
                                cudaMemcpyDeviceToHost, s));
     CHECK_CUDA(
         cudaMemcpyAsync(outcome->losses, loss, sizeof outcome->losses, cudaMemcpyDeviceToHost, s));
     CHECK_CUDA(cudaStreamSynchronize(s));
-    float *const all[] = {weights,    gradients,       mean,         square, x, target, hidden, y,
-                          y_gradient, hidden_gradient, (float *)loss};
+    float *const all[] = {weights,    gradients,  mean,          square,
+                          x,          target,     hidden,        y,
+                          y_gradient, x_gradient, (float *)loss, hidden_gradient};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         CHECK_CUDA(cudaFree(all[i]));
     }
