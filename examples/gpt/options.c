@@ -243,6 +243,17 @@ static bool set(struct gpt_options *options, const struct row *row, const char *
     }
 }
 
+// With as many digits as it takes to read the same number.
+static void write_real(char *word, double value)
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        (void)snprintf(word, WORD_BYTES, "%.*g", digits, value);
+        if (strtod(word, NULL) == value) {
+            return;
+        }
+    }
+}
+
 // Writes the value of a row's field; of texts what fits. word: [WORD_BYTES].
 static void write_value(const struct gpt_options *options, const struct row *row, char *word)
 {
@@ -252,7 +263,7 @@ static void write_value(const struct gpt_options *options, const struct row *row
         (void)snprintf(word, WORD_BYTES, "%d", *(const int *)field);
         return;
     case REAL:
-        (void)snprintf(word, WORD_BYTES, "%.17g", *(const double *)field);
+        write_real(word, *(const double *)field);
         return;
     case SEED:
         (void)snprintf(word, WORD_BYTES, "%" PRIu64, *(const uint64_t *)field);

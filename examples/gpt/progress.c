@@ -55,7 +55,9 @@ void gpt_progress_step(struct gpt_progress *progress, int step, double loss, dou
 {
     double now = gpt_now(), took = now - progress->last_time;
     progress->last_time = now;
-    progress->step_s = progress->step_s == 0 ? took : 0.9 * progress->step_s + 0.1 * took;
+    // The first step makes things that later ones find: it does not count.
+    bool first = progress->step_s == 0 || step <= progress->first + 2;
+    progress->step_s = first ? took : 0.9 * progress->step_s + 0.1 * took;
     if (!progress->shown || !is_due(progress, step, now)) {
         return;
     }
