@@ -200,7 +200,7 @@ ncclResult_t tuttiMoeCombine(tuttiMoeRoute_t route, const void *rows, void *out,
 // outGrads: [count x hidden] in G. rows: what tuttiMoeCombine got, in the data type; not inside the
 // received rows, which are overwritten. rowGrads: receives a pointer as of the received rows to
 // [rowCount x hidden] in G: weight * outGrad, of padding zeros. weightGrads: [count x choices] in
-// G: the dot products of row and outGrad; 0 for dropped choices; NULL: not wanted (on all ranks).
+// G: the dot products of row and outGrad; 0 for dropped choices; NULL: not wanted.
 // Collective. Does not synchronise (but where buffers must grow). Since 0.1.
 ncclResult_t tuttiMoeCombineBackward(tuttiMoeRoute_t route, const void *outGrads, const void *rows,
                                      void **rowGrads, void *weightGrads, cudaStream_t stream);

@@ -1,0 +1,360 @@
+// The life of a tuttiMoe: options, the window, buffers. SPDX-License-Identifier: Apache-2.0
+#include "device.h"
+#include "fail.h"
+#include "moe.h"
+#include "nccl_device.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WINDOW_PAGE = 4096 };
+
+// ---- Options ------------------------------------------------------------------------------------
+
+static ncclResult_t check_numbers(const struct tuttiMoeOptions *options)
+{
+    static const char call[] = "tuttiMoeCreate";
+    if (options->experts < 1) {
+        return tuttiFail(ncclInvalidArgument, "%s: experts is %d, must be at least 1", call,
+                         options->experts);
+    }
+    int most = options->experts < MOE_MOST_CHOICES ? options->experts : MOE_MOST_CHOICES;
+    if (options->choices < 1 || options->choices > most) {
+        return tuttiFail(ncclInvalidArgument, "%s: choices is %d, must be 1 to %d", call,
+                         options->choices, most);
+    }
+    if (options->hidden < 1 || options->hidden > INT32_MAX) {
+        return tuttiFail(ncclInvalidArgument, "%s: hidden is %zu, must be 1 to %d", call,
+                         options->hidden, INT32_MAX);
+    }
+    if (options->maxTokens > (size_t)INT32_MAX / (size_t)options->choices) {
+        return tuttiFail(ncclInvalidArgument, "%s: maxTokens is %zu, must be at most %d / choices",
+                         call, options->maxTokens, INT32_MAX);
+    }
+    if (options->align < 1 || options->align > (1 << 20)) {
+        return tuttiFail(ncclInvalidArgument, "%s: align is %zu, must be 1 to %d", call,
+                         options->align, 1 << 20);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t check_rules(const struct tuttiMoeOptions *options)
+{
+    static const char call[] = "tuttiMoeCreate";
+    if (options->datatype != ncclFloat32 && options->datatype != ncclBfloat16 &&
+        options->datatype != ncclFloat64) {
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: datatype is %d, must be ncclFloat32 (%d), ncclBfloat16 (%d) or "
+                         "ncclFloat64 (%d)",
+                         call, (int)options->datatype, (int)ncclFloat32, (int)ncclBfloat16,
+                         (int)ncclFloat64);
+    }
+    if ((int)options->rule < tuttiMoeGrow || (int)options->rule > tuttiMoeError) {
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: rule is %d, must be tuttiMoeGrow, tuttiMoeDrop or tuttiMoeError",
+                         call, (int)options->rule);
+    }
+    if (!(isfinite(options->capacityFactor) && options->capacityFactor >= 0)) {
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: capacityFactor is %g, must be finite and not negative", call,
+                         options->capacityFactor);
+    }
+    if ((int)options->path < tuttiMoePathAuto || (int)options->path > tuttiMoePathKernel) {
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: path is %d, must be tuttiMoePathAuto, tuttiMoePathNative or "
+                         "tuttiMoePathKernel",
+                         call, (int)options->path);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t check_options(const struct tuttiMoeOptions *options)
+{
+    if (options == NULL) {
+        return tuttiFail(ncclInvalidArgument, "tuttiMoeCreate: options is NULL");
+    }
+    if (options->size != sizeof *options) {
+        return tuttiFail(ncclInvalidArgument,
+                         "tuttiMoeCreate: options->size is %zu, must be %zu: begin with "
+                         "TUTTI_MOE_OPTIONS_INITIALIZER",
+                         options->size, sizeof *options);
+    }
+    TRY(check_numbers(options));
+    return check_rules(options);
+}
+
+// What ranks compare.
+enum { COMPARED = 11 };
+static const char *const compared_names[COMPARED] = {
+    "options are right", "experts",        "choices", "hidden",
+    "maxTokens",         "datatype",       "rule",    "path",
+    "capacity",          "capacityFactor", "align"};
+
+static void list_options(const struct tuttiMoeOptions *options, int64_t *values)
+{
+    const int64_t all[COMPARED] = {1,
+                                   options->experts,
+                                   options->choices,
+                                   (int64_t)options->hidden,
+                                   (int64_t)options->maxTokens,
+                                   (int64_t)options->datatype,
+                                   (int64_t)options->rule,
+                                   (int64_t)options->path,
+                                   (int64_t)options->capacity,
+                                   0,
+                                   (int64_t)options->align};
+    memcpy(values, all, sizeof all);
+    memcpy(&values[9], &options->capacityFactor, sizeof values[9]); // its bits
+}
+
+// Collective. own: what this rank thinks of its options.
+static ncclResult_t compare_options(ncclComm_t comm, const struct tuttiMoeOptions *options,
+                                    ncclResult_t own, cudaStream_t stream)
+{
+    int ranks = 0;
+    int64_t mine[COMPARED] = {0};
+    TRY(ncclCommCount(comm, &ranks));
+    if (own == ncclSuccess) {
+        list_options(options, mine);
+    }
+    int64_t *all = calloc((size_t)ranks, sizeof mine);
+    if (all == NULL) {
+        return tuttiFail(ncclSystemError, "tuttiMoeCreate: no memory for %d ranks' options", ranks);
+    }
+    ncclResult_t result = parallel_exchange(mine, all, sizeof mine, comm, stream);
+    for (int r = 0; r < ranks && own == ncclSuccess && result == ncclSuccess; r++) {
+        for (int i = 0; i < COMPARED && result == ncclSuccess; i++) {
+            int64_t other = all[r * COMPARED + i];
+            if (other != mine[i]) {
+                result =
+                    i == 0 ? tuttiFail(ncclInvalidUsage,
+                                       "tuttiMoeCreate: rank %d's options are refused there", r)
+                           : tuttiFail(ncclInvalidUsage,
+                                       "tuttiMoeCreate: %s differs between ranks (rank %d): "
+                                       "%lld here, %lld there",
+                                       compared_names[i], r, (long long)mine[i], (long long)other);
+            }
+        }
+    }
+    free(all);
+    return own != ncclSuccess ? own : result;
+}
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+// A window in place of moe's. Its rows begin a page, and so do its slots.
+static ncclResult_t new_window(tuttiMoe_t moe, size_t rows_room, size_t slots_room)
+{
+    char *memory = NULL;
+    ncclWindow_t window = NULL;
+    TRY(ncclMemAlloc((void **)&memory, rows_room + slots_room));
+    ncclResult_t result = ncclCommWindowRegister(moe->comm, memory, rows_room + slots_room, &window,
+                                                 NCCL_WIN_COLL_SYMMETRIC);
+    if (result == ncclSuccess && window == NULL) {
+        result = tuttiFail(ncclInvalidUsage,
+                           "tuttiMoeCreate: this communicator has no symmetric windows "
+                           "(deviceApiSupport of ncclCommQueryProperties)");
+    }
+    if (result != ncclSuccess) {
+        (void)ncclMemFree(memory);
+        return result;
+    }
+    if (moe->window != NULL) {
+        (void)ncclCommWindowDeregister(moe->comm, moe->window);
+        (void)ncclMemFree(moe->memory);
+    }
+    moe->memory = memory;
+    moe->window = window;
+    moe->rows_room = rows_room;
+    moe->slots_room = slots_room;
+    for (int lane = 0; lane < moe->lanes; lane++) {
+        TRY(ncclGetLsaDevicePointer(window, 0, lane, (void **)&moe->peers[lane]));
+    }
+    return ncclSuccess;
+}
+
+// A quarter more than is asked for, in pages, where it has to grow.
+static size_t grown(size_t has, size_t needs)
+{
+    size_t larger = (needs + needs / 4 + WINDOW_PAGE - 1) / WINDOW_PAGE * WINDOW_PAGE;
+    return needs <= has ? has : larger > 0 ? larger : WINDOW_PAGE;
+}
+
+// Registering is collective: who comes out of it knows that all streams have been synchronised, so
+// that nobody uses the old windows any more.
+ncclResult_t moe_reserve(tuttiMoe_t moe, size_t row_bytes, size_t slot_bytes, cudaStream_t stream)
+{
+    size_t rows_room = grown(moe->rows_room, row_bytes);
+    size_t slots_room = grown(moe->slots_room, slot_bytes);
+    if (moe->window != NULL && rows_room == moe->rows_room && slots_room == moe->slots_room) {
+        return ncclSuccess;
+    }
+    TRY_CUDA(cudaStreamSynchronize(stream));
+    return new_window(moe, rows_room, slots_room);
+}
+
+ncclResult_t moe_reserve_rail(tuttiMoe_t moe, int number, size_t bytes, cudaStream_t stream)
+{
+    struct moe_buffer *buffer = &moe->rail[number];
+    if (bytes <= buffer->bytes) {
+        return ncclSuccess;
+    }
+    TRY_CUDA(cudaStreamSynchronize(stream));
+    (void)cudaFree(buffer->memory);
+    *buffer = (struct moe_buffer){NULL, 0};
+    size_t larger = grown(0, bytes);
+    TRY_CUDA(cudaMalloc((void **)&buffer->memory, larger));
+    buffer->bytes = larger;
+    return ncclSuccess;
+}
+
+// ---- Create and destroy -------------------------------------------------------------------------
+
+size_t moe_record_choices(const struct tuttiMoe *moe)
+{
+    size_t most = 0, choices = (size_t)moe->options.choices;
+    for (int r = 0; r < moe->ranks; r++) {
+        size_t experts = moe->first_expert[r + 1] - moe->first_expert[r];
+        most = experts > most ? experts : most;
+    }
+    return most < choices ? most : choices;
+}
+
+// Ranks, hosts, experts, sizes.
+static ncclResult_t describe(tuttiMoe_t moe)
+{
+    TRY(ncclCommCount(moe->comm, &moe->ranks));
+    TRY(ncclCommUserRank(moe->comm, &moe->rank));
+    TRY(ncclCommCuDevice(moe->comm, &moe->device));
+    ncclTeam_t team = ncclTeamLsa(moe->comm);
+    moe->lanes = team.nRanks > 0 ? team.nRanks : 1;
+    moe->lane = team.nRanks > 0 ? team.rank : 0;
+    moe->host = moe->rank / moe->lanes;
+    moe->hosts = moe->ranks / moe->lanes;
+    size_t experts = (size_t)moe->options.experts, ranks = (size_t)moe->ranks;
+    size_t choices = (size_t)moe->options.choices;
+    moe->first_expert = calloc(ranks + 1, sizeof *moe->first_expert);
+    moe->peers = calloc((size_t)moe->lanes, sizeof *moe->peers);
+    if (moe->first_expert == NULL || moe->peers == NULL) {
+        return tuttiFail(ncclSystemError, "tuttiMoeCreate: no memory for %d ranks", moe->ranks);
+    }
+    TRY(tuttiSplitCounts(experts, moe->ranks, NULL, moe->first_expert));
+    moe->first_expert[ranks] = experts;
+    moe->weight_bytes = moe->options.datatype == ncclFloat64 ? sizeof(double) : sizeof(float);
+    size_t lanes = (size_t)moe->lanes;
+    moe->item_words = MOE_ITEM_HEAD + 2 * (lanes < choices ? lanes : choices);
+    moe->record_bytes =
+        sizeof(struct moe_record) + moe_record_choices(moe) * sizeof(struct moe_choice);
+    if (moe->options.maxTokens * choices > (size_t)INT32_MAX / ranks) {
+        return tuttiFail(ncclInvalidArgument,
+                         "tuttiMoeCreate: maxTokens is %zu: %d ranks' choices of %d experts would "
+                         "be more than %d rows",
+                         moe->options.maxTokens, moe->ranks, moe->options.choices, INT32_MAX);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t choose_path(tuttiMoe_t moe)
+{
+    moe->path = moe->options.path == tuttiMoePathKernel ? &moe_kernel_path : &moe_native_path;
+    return moe->path->open != NULL ? moe->path->open(moe) : ncclSuccess;
+}
+
+// What tuttiMoeDestroy frees, also of a tuttiMoe that was not finished.
+static void free_moe(tuttiMoe_t moe)
+{
+    if (moe->path != NULL && moe->path->close != NULL) {
+        moe->path->close(moe);
+    }
+    if (moe->window != NULL) {
+        (void)ncclCommWindowDeregister(moe->comm, moe->window);
+    }
+    (void)ncclMemFree(moe->memory);
+    (void)cudaFree(moe->rail[0].memory);
+    (void)cudaFree(moe->rail[1].memory);
+    (void)cudaFree(moe->meeting);
+    free(moe->first_expert);
+    free(moe->peers);
+    free(moe);
+}
+
+static ncclResult_t create_on_device(tuttiMoe_t moe, ncclResult_t own,
+                                     const struct tuttiMoeOptions *options)
+{
+    cudaStream_t stream = NULL;
+    TRY_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    ncclResult_t result = compare_options(moe->comm, options, own, stream);
+    if (result == ncclSuccess) {
+        moe->options = *options;
+        result = describe(moe);
+    }
+    if (result == ncclSuccess) {
+        result = parallel_cuda((int)cudaMalloc((void **)&moe->meeting, 2 * sizeof *moe->meeting),
+                               "cudaMalloc");
+    }
+    if (result == ncclSuccess) {
+        result =
+            parallel_cuda((int)cudaMemsetAsync(moe->meeting, 0, 2 * sizeof *moe->meeting, stream),
+                          "cudaMemsetAsync");
+    }
+    if (result == ncclSuccess) {
+        result = moe_reserve(moe, 1, 1, stream);
+    }
+    if (result == ncclSuccess) {
+        result = choose_path(moe);
+    }
+    (void)cudaStreamSynchronize(stream);
+    (void)cudaStreamDestroy(stream);
+    return result;
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiMoeCreate(ncclComm_t comm, const struct tuttiMoeOptions *options,
+                                            tuttiMoe_t *moe)
+{
+    int previous = 0;
+    TRY(parallel_enter_device(comm, &previous));
+    ncclResult_t own = moe == NULL ? tuttiFail(ncclInvalidArgument, "tuttiMoeCreate: moe is NULL")
+                                   : check_options(options);
+    tuttiMoe_t created = calloc(1, sizeof *created);
+    ncclResult_t result = ncclSuccess;
+    if (created == NULL) {
+        result = tuttiFail(ncclSystemError, "tuttiMoeCreate: no memory");
+    } else {
+        created->comm = comm;
+        result = create_on_device(created, own, options);
+    }
+    if (result != ncclSuccess && created != NULL) {
+        free_moe(created);
+    } else if (result == ncclSuccess) {
+        *moe = created;
+    }
+    parallel_leave_device(previous);
+    return result;
+}
+
+PARALLEL_EXPORT ncclResult_t tuttiMoeDestroy(tuttiMoe_t moe)
+{
+    int previous = 0;
+    if (moe == NULL) {
+        return ncclSuccess;
+    }
+    TRY(parallel_enter_device(moe->comm, &previous));
+    // Nobody's kernels may use this rank's window any more: all ranks have come here.
+    cudaStream_t stream = NULL;
+    ncclResult_t result = parallel_cuda((int)cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    if (result == ncclSuccess) {
+        result = parallel_cuda((int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                               "cudaStreamCreateWithFlags");
+    }
+    if (result == ncclSuccess) {
+        result = moe_meet(moe, stream);
+        cudaError_t error = cudaStreamSynchronize(stream);
+        result =
+            result != ncclSuccess ? result : parallel_cuda((int)error, "cudaStreamSynchronize");
+        (void)cudaStreamDestroy(stream);
+    }
+    free_moe(moe);
+    parallel_leave_device(previous);
+    return result;
+}
