@@ -263,9 +263,9 @@ static void overlap_of(int rank, int size)
     expect_progress(buckets, 1);
     await_buckets(buckets, 1);
     flat_download(&t);
-    EXPECT_EQ(flat_get(&t, 59), flat_whole(rank, 59, 1)); // of the next bucket: as it was
-    EXPECT_EQ(flat_get(&t, 60), flat_sum(size, 60, 1));
-    EXPECT_EQ(flat_get(&t, 99), flat_sum(size, 99, 1));
+    EXPECT_SAME(flat_get(&t, 59), flat_whole(rank, 59, 1)); // of the next bucket: as it was
+    EXPECT_SAME(flat_get(&t, 60), flat_sum(size, 60, 1));
+    EXPECT_SAME(flat_get(&t, 99), flat_sum(size, 99, 1));
     EXPECT_OK(tuttiBucketsReady(buckets, 0, t.m.stream)); // complete, but not its turn
     expect_progress(buckets, 1);
     EXPECT_OK(tuttiBucketsReady(buckets, 2, t.m.stream));
@@ -276,9 +276,9 @@ static void overlap_of(int rank, int size)
     await_buckets(buckets, 3);
     flat_download(&t);
     for (size_t i = 0; i < 100; i++) {
-        EXPECT_EQ(flat_get(&t, i), flat_sum(size, i, 1));
+        EXPECT_SAME(flat_get(&t, i), flat_sum(size, i, 1));
     }
-    EXPECT_EQ(flat_get(&t, 100), flat_whole(rank, 100, 1));
+    EXPECT_SAME(flat_get(&t, 100), flat_whole(rank, 100, 1));
     EXPECT_OK(tuttiBucketsDestroy(buckets));
     flat_end(&t);
 }
@@ -330,7 +330,7 @@ static void streams_of(int rank, int size)
     atomic_store(&go_on_other, 1);
     flat_download(&t); // in the stream that waits
     for (size_t i = 0; i < 100; i++) {
-        EXPECT_EQ(flat_get(&t, i), flat_sum(size, i, i >= 10 && i < 60 ? 3 : 0));
+        EXPECT_SAME(flat_get(&t, i), flat_sum(size, i, i >= 10 && i < 60 ? 3 : 0));
     }
     EXPECT_CUDA(cudaStreamSynchronize(other));
     EXPECT_CUDA(cudaStreamDestroy(other));
@@ -413,7 +413,7 @@ static void stub_of(int rank, int size)
         }
         flat_download(&t);
         for (size_t i = 0; i < FLAT_COUNT; i++) {
-            EXPECT_EQ(flat_get(&t, i), flat_whole(rank, i, 1));
+            EXPECT_SAME(flat_get(&t, i), flat_whole(rank, i, 1));
         }
         EXPECT_OK(tuttiBucketsDestroy(buckets));
     }

@@ -19,6 +19,9 @@ static const struct tuttiGradient flat_gradients[FLAT_GRADIENTS] = {
     {5155, 3, "down"},   {5158, 832, "head"},
 };
 
+// Two numbers are equal (EXPECT_EQ compares whole numbers).
+#define EXPECT_SAME(a, b) EXPECT_NEAR(a, b, 0)
+
 struct flat_test {
     struct member m;
     struct tuttiGradients flat;
