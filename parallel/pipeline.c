@@ -196,6 +196,14 @@ static ncclResult_t agree(const struct tuttiPipeline *p, ncclResult_t own)
 
 // ---- Public -------------------------------------------------------------------------------------
 
+// What the stage needs to speak to the others.
+static ncclResult_t make_line(struct tuttiPipeline *p)
+{
+    TRY_CUDA(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
+    TRY_CUDA(cudaMalloc((void **)&p->words, (size_t)p->stages * PIPELINE_WORDS));
+    return ncclSuccess;
+}
+
 static ncclResult_t make_stage(struct tuttiPipeline *p, const struct tuttiPipelineOptions *options)
 {
     TRY(check_options(options, p->stage, p->stages));
@@ -222,8 +230,7 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineCreate(ncclComm_t comm,
                          sizeof *p);
     }
     *p = found;
-    ncclResult_t result = parallel_cuda(
-        (int)cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    ncclResult_t result = make_line(p);
     if (result == ncclSuccess) {
         result = make_stage(p, options);
         if (result == ncclSuccess && pipeline == NULL) {
@@ -245,7 +252,14 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineDestroy(struct tuttiPipeline *pipeline
     if (pipeline == NULL) {
         return ncclSuccess;
     }
-    cudaError_t error = cudaFree(pipeline->memory);
+    cudaError_t error = cudaSuccess;
+    char *const memory[] = {pipeline->memory, pipeline->words};
+    for (int i = 0; i < 2; i++) {
+        if (memory[i] != NULL) { // in the stream's order: cudaFree waits for the whole device
+            cudaError_t one = cudaFreeAsync(memory[i], pipeline->stream);
+            error = error != cudaSuccess ? error : one;
+        }
+    }
     for (int kind = 0; kind < 2; kind++) {
         for (int i = 0; i < PIPELINE_SENT; i++) {
             if (pipeline->has_left[kind][i] != NULL) {

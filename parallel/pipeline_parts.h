@@ -7,7 +7,10 @@
 
 #include <stdint.h>
 
-enum { PIPELINE_SENT = 2 }; // buffers of what goes: one is on its way while the next is written
+enum {
+    PIPELINE_SENT = 2,     // buffers of what goes: one is on its way while the next is written
+    PIPELINE_WORDS = 4096, // bytes that a stage tells the others at once
+};
 
 // Places for messages of one kind in one direction; micro-batch i has place i % count.
 struct pipeline_places {
@@ -34,6 +37,7 @@ struct tuttiPipeline {
     size_t bytes;                       // of it
     struct pipeline_places received[2]; // by kind
     struct pipeline_places sent[2];     // by kind
+    char *words;                        // [stages x PIPELINE_WORDS], device memory
     cudaEvent_t has_left[2][PIPELINE_SENT];
     struct tuttiPipelineAction *action;   // [2 * microBatches], the schedule's
     struct tuttiPipelineAction *evaluate; // [microBatches], forward alone

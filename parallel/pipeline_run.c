@@ -125,33 +125,28 @@ static ncclResult_t act(struct tuttiPipeline *p, struct tuttiPipelineAction acti
 
 // ---- The end ------------------------------------------------------------------------------------
 
+static ncclResult_t gather_piece(const struct tuttiPipeline *p, const char *mine, size_t bytes)
+{
+    char *own = p->words + bytes * (size_t)p->stage;
+    TRY_CUDA(cudaMemcpyAsync(own, mine, bytes, cudaMemcpyDefault, p->stream));
+    TRY(ncclAllGather(own, p->words, bytes, ncclUint8, p->comm, p->stream));
+    TRY_CUDA(cudaStreamSynchronize(p->stream));
+    return parallel_pipeline_check_comm(p, "tuttiPipeline");
+}
+
+// In pieces that fit into the words: memory made and freed here would wait for the whole device,
+// and so for other ranks on it.
 ncclResult_t parallel_pipeline_gather(const struct tuttiPipeline *p, const void *mine, void *all,
                                       size_t bytes)
 {
-    char *memory = NULL;
-    size_t total = bytes * (size_t)p->stages;
-    TRY_CUDA(cudaMalloc((void **)&memory, total));
-    char *own = memory + bytes * (size_t)p->stage;
-    ncclResult_t result = parallel_cuda(
-        (int)cudaMemcpyAsync(own, mine, bytes, cudaMemcpyDefault, p->stream), "cudaMemcpyAsync");
-    if (result == ncclSuccess) {
-        result = ncclAllGather(own, memory, bytes, ncclUint8, p->comm, p->stream);
+    for (size_t at = 0; at < bytes; at += PIPELINE_WORDS) {
+        size_t piece = bytes - at < PIPELINE_WORDS ? bytes - at : PIPELINE_WORDS;
+        TRY(gather_piece(p, (const char *)mine + at, piece));
+        TRY_CUDA(cudaMemcpy2DAsync((char *)all + at, bytes, p->words, piece, piece,
+                                   (size_t)p->stages, cudaMemcpyDefault, p->stream));
+        TRY_CUDA(cudaStreamSynchronize(p->stream));
     }
-    if (result == ncclSuccess) {
-        result = parallel_cuda((int)cudaStreamSynchronize(p->stream), "cudaStreamSynchronize");
-    }
-    if (result == ncclSuccess) {
-        result = parallel_pipeline_check_comm(p, "tuttiPipeline");
-    }
-    if (result == ncclSuccess) {
-        result =
-            parallel_cuda((int)cudaMemcpyAsync(all, memory, total, cudaMemcpyDefault, p->stream),
-                          "cudaMemcpyAsync");
-    }
-    ncclResult_t end =
-        parallel_cuda((int)cudaStreamSynchronize(p->stream), "cudaStreamSynchronize");
-    (void)cudaFree(memory);
-    return result != ncclSuccess ? result : end;
+    return ncclSuccess;
 }
 
 // The run's result, from how it ended on all stages.

@@ -260,34 +260,44 @@ static void check_times(const struct tuttiPipelineTime *times, int stages, int m
     EXPECT_NEAR(first, 0, 1e-12);
 }
 
+static void check_measured(struct tuttiPipeline *pipeline, const struct member *m,
+                           enum tuttiPipelineSchedule schedule, int micro, int sleep_ms)
+{
+    static _Thread_local struct tuttiPipelineTime times[MOST_STAGES * 2 * MOST_MICRO];
+    double bubble = -1, ideal = -1;
+    if (!EXPECT_OK(tuttiPipelineTimes(pipeline, times))) {
+        return;
+    }
+    check_times(times, m->size, micro, sleep_ms);
+    EXPECT_OK(tuttiPipelineBubble(m->size, micro, times, &bubble));
+    EXPECT_OK(tuttiPipelineIdealBubble(m->size, micro, &ideal));
+    EXPECT(bubble >= (sleep_ms > 0 ? ideal - 0.1 : 0) && bubble < 1); // not equally long
+    if (m->rank == 0 && micro < 10) {
+        check_picture(schedule, m->size, micro, times);
+    }
+}
+
 static void measured(int rank, int size)
 {
     struct member m;
     if (!member_join(&m, rank, size)) {
         return;
     }
-    for (int schedule = 0; schedule < 2; schedule++) {
+    for (int i = 0; i < 3; i++) {
+        enum tuttiPipelineSchedule schedule = i == 0 ? tuttiPipelineGPipe : tuttiPipeline1F1B;
+        int micro = i == 2 ? MOST_MICRO : 5, sleep_ms = i == 2 ? 0 : 3;
         struct tuttiPipeline *pipeline = NULL;
-        struct tuttiPipelineTime times[MOST_STAGES * 2 * MOST_MICRO];
-        struct parcel p = make_parcel(&m, (enum tuttiPipelineSchedule)schedule, 5, 100);
-        p.sleep_ms = 3;
-        double bubble = -1, ideal = -1;
+        struct tuttiPipelineTime none[1];
+        struct parcel p = make_parcel(&m, schedule, micro, 100);
+        p.sleep_ms = sleep_ms;
         if (!create(&p, &m, &pipeline)) {
             break;
         }
-        EXPECT_EQ(tuttiPipelineTimes(pipeline, times), ncclInvalidUsage); // nothing has run
+        EXPECT_EQ(tuttiPipelineTimes(pipeline, none), ncclInvalidUsage); // nothing has run
         EXPECT_OK(tuttiPipelineRun(pipeline));
-        EXPECT_EQ(tuttiPipelineTimes(pipeline, rank == 0 ? NULL : times),
+        EXPECT_EQ(tuttiPipelineTimes(pipeline, rank == 0 ? NULL : none),
                   rank == 0 ? ncclInvalidArgument : ncclInvalidUsage);
-        if (EXPECT_OK(tuttiPipelineTimes(pipeline, times))) {
-            check_times(times, size, 5, 3);
-            EXPECT_OK(tuttiPipelineBubble(size, 5, times, &bubble));
-            EXPECT_OK(tuttiPipelineIdealBubble(size, 5, &ideal));
-            EXPECT(bubble >= ideal - 0.1 && bubble < 1); // sleeps are not equally long
-            if (rank == 0) {
-                check_picture((enum tuttiPipelineSchedule)schedule, size, 5, times);
-            }
-        }
+        check_measured(pipeline, &m, schedule, micro, sleep_ms);
         EXPECT_OK(tuttiPipelineDestroy(pipeline));
     }
     member_leave(&m);

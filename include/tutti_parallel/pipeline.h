@@ -113,10 +113,11 @@ struct tuttiPipelineOptions {
 // Makes this rank's stage of a pipeline over `comm` (a mesh's ppComm): stage = rank, stages = size.
 // Collective and synchronous: the stages compare their options. The pipeline uses comm until it is
 // destroyed, for nothing but calls of the functions below; it does not own it. comm: blocking; its
-// device is the current one, here and in all calls. pipeline: receives the pipeline; NULL on error.
-// Errors, on all stages where one has them: ncclInvalidArgument for a bad argument (ncclRemoteError
-// on the other stages, which names the stage), ncclInvalidUsage where options of stages do not fit
-// together. A stage whose comm is no good cannot tell the others. Since 0.1.
+// device is the current one, here and in all calls, none of which stands in a group. pipeline:
+// receives the pipeline; NULL on error. Errors, on all stages where one has them:
+// ncclInvalidArgument for a bad argument (ncclRemoteError on the other stages, which names the
+// stage), ncclInvalidUsage where options of stages do not fit together. A stage whose comm is no
+// good cannot tell the others. Since 0.1.
 ncclResult_t tuttiPipelineCreate(ncclComm_t comm, const struct tuttiPipelineOptions *options,
                                  struct tuttiPipeline **pipeline);
 
