@@ -207,16 +207,10 @@ static bool check(const struct lesson_rank *self, const struct replica *r,
                              r->team.stream));
     double apart = largest_difference(r->weights, alone->weights, WEIGHTS, r->team.stream);
     CHECK_CUDA(cudaMemcpy(losses, r->losses, sizeof losses, cudaMemcpyDeviceToHost));
-    lesson_say(self, "%-14s", names[way]);
-    for (int step = 0; step < STEPS; step++) {
-        lesson_say(self, "  %8.5f", losses[step]);
-        double difference = fabs(losses[step] - alone->losses[step]);
-        apart = difference > apart || isnan(difference) ? difference : apart;
-    }
-    bool right = apart <= 1e-5;
-    lesson_say(self, "\n");
+    bool right = apart <= 1e-5 && same_losses(losses, alone->losses);
+    print_losses(self, names[way], losses);
     if (!right) {
-        printf("rank %d: %s: %g apart from one rank\n", self->rank, names[way], apart);
+        printf("rank %d: %s: weights %g apart from one rank\n", self->rank, names[way], apart);
     }
     return lesson_all(self, right);
 }
@@ -233,12 +227,12 @@ static void print_costs(const struct lesson_rank *self)
                      {"2 all-reduces, overlapped", 2 * half, 2 * all},
                      {"reduce-scatter, all-gather", 2 * half, 2 * SHARE * sizeof(float)},
                      {"2 of each, overlapped", 2 * half, 2 * SHARE * sizeof(float)}};
-    lesson_say(self, "A step\n%-14s  %-26s  bytes that arrive  Adam's state\n", "", "calls");
+    lesson_say(self, "A step\n%-12s  %-26s  bytes that arrive  Adam's state\n", "", "calls");
     for (int way = 0; way < WAYS; way++) {
-        lesson_say(self, "%-14s  %-26s  %17zu  %12zu\n", names[way], costs[way].calls,
+        lesson_say(self, "%-12s  %-26s  %17zu  %12zu\n", names[way], costs[way].calls,
                    costs[way].arrives, costs[way].state);
     }
-    lesson_say(self, "%-14s  %-26s  %17d  %12zu\n", "one rank", "none", 0, 2 * all);
+    lesson_say(self, "%-12s  %-26s  %17d  %12zu\n", "one rank", "none", 0, 2 * all);
 }
 
 static bool run_rank(const struct lesson_rank *self)
@@ -250,12 +244,9 @@ static bool run_rank(const struct lesson_rank *self)
     struct team team = team_begin(self);
     struct replica replica = make_replica(self, team);
     train_alone(&alone, team.stream);
-    lesson_say(self, "Losses, %d ranks with %zu of %d tokens each\n%-14s", self->ranks,
-               replica.tokens, TOKENS, "one rank");
-    for (int step = 0; step < STEPS; step++) {
-        lesson_say(self, "  %8.5f", alone.losses[step]);
-    }
-    lesson_say(self, "\n");
+    lesson_say(self, "Losses, %d ranks with %zu of %d tokens each\n", self->ranks, replica.tokens,
+               TOKENS);
+    print_losses(self, "one rank", alone.losses);
     bool right = true;
     for (int way = 0; way < WAYS && right; way++) {
         start(self, &replica, (enum way)way);

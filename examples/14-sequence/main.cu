@@ -305,15 +305,6 @@ static void run_alone(const struct lesson_rank *self, struct team team, struct a
     CHECK_NCCL(ncclCommDestroy(own.comm));
 }
 
-static void print_losses(const struct lesson_rank *self, const char *name, const double *losses)
-{
-    lesson_say(self, "%-8s", name);
-    for (int step = 0; step < STEPS; step++) {
-        lesson_say(self, "  %8.5f", losses[step]);
-    }
-    lesson_say(self, "\n");
-}
-
 static bool check(const struct lesson_rank *self, const struct slice *g, const struct alone *alone,
                   enum way way)
 {
@@ -324,10 +315,7 @@ static bool check(const struct lesson_rank *self, const struct slice *g, const s
     double apart = largest_difference(g->weights, part, g->elements, g->team.stream);
     double below = largest_difference(g->x_gradient, alone->x_gradient + g->first_token * INPUTS,
                                       g->tokens * INPUTS, g->team.stream);
-    bool right = apart <= 1e-5 && below <= 1e-5;
-    for (int step = 0; step < STEPS; step++) {
-        right = right && fabs(losses[step] - alone->losses[step]) <= 1e-5;
-    }
+    bool right = apart <= 1e-5 && below <= 1e-5 && same_losses(losses, alone->losses);
     print_losses(self, names[way], losses);
     if (!right) {
         printf("rank %d: %s: weights %g, gradients of x %g apart from one rank\n", self->rank,

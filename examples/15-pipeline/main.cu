@@ -224,17 +224,11 @@ static bool check(const struct lesson_rank *self, struct stage *g, const struct 
         CHECK_CUDA(cudaMemcpy(first, g->weights, g->own * sizeof(float), cudaMemcpyDeviceToHost));
     }
     double changed = largest_difference(g->weights, first, g->own, g->team.stream);
-    lesson_say(self, "%-8s", names[way]);
-    for (int step = 0; step < STEPS; step++) {
-        lesson_say(self, "  %8.5f", losses[step]);
-        double difference = fabs(losses[step] - alone->losses[step]);
-        apart = difference > apart || isnan(difference) ? difference : apart;
-    }
-    lesson_say(self, "\n");
-    bool right = apart <= 1e-5 && changed <= 0;
+    bool right = apart <= 1e-5 && changed <= 0 && same_losses(losses, alone->losses);
+    print_losses(self, names[way], losses);
     if (!right) {
-        printf("rank %d: %s: %g apart from one rank, %g from by hand\n", self->rank, names[way],
-               apart, changed);
+        printf("rank %d: %s: weights %g apart from one rank, %g from by hand\n", self->rank,
+               names[way], apart, changed);
     }
     return lesson_all(self, right);
 }
@@ -299,12 +293,8 @@ static bool run_rank(const struct lesson_rank *self)
     struct team team = team_begin(self);
     struct stage stage = make_stage(self, team);
     train_alone(&alone, team.stream);
-    lesson_say(self, "Losses, %d stages, %d micro-batches of %d tokens\n%-8s", STAGES, MICRO, ROWS,
-               "one rank");
-    for (int step = 0; step < STEPS; step++) {
-        lesson_say(self, "  %8.5f", alone.losses[step]);
-    }
-    lesson_say(self, "\n");
+    lesson_say(self, "Losses, %d stages, %d micro-batches of %d tokens\n", STAGES, MICRO, ROWS);
+    print_losses(self, "one rank", alone.losses);
     bool right = true;
     for (int way = 0; way < WAYS && right; way++) {
         train(&stage, (enum way)way);

@@ -266,6 +266,29 @@ static inline double largest_difference(const float *device, const float *right,
     return largest;
 }
 
+// ---- Losses -------------------------------------------------------------------------------------
+
+// Prints on rank 0: a name, the losses of all steps.
+static inline void print_losses(const struct lesson_rank *self, const char *name,
+                                const double *losses)
+{
+    lesson_say(self, "%-12s", name);
+    for (int step = 0; step < STEPS; step++) {
+        lesson_say(self, "  %8.5f", losses[step]);
+    }
+    lesson_say(self, "\n");
+}
+
+// Within what the order of additions can change; false for a NaN.
+static inline bool same_losses(const double *a, const double *b)
+{
+    bool same = true;
+    for (int step = 0; step < STEPS; step++) {
+        same = same && fabs(a[step] - b[step]) <= 1e-5;
+    }
+    return same;
+}
+
 // ---- The ranks' communicator --------------------------------------------------------------------
 
 struct team {
