@@ -62,6 +62,10 @@ int main(int argc, char **argv)
         (void)fflush(stdout);
         _exit(problem.status); // others may be waiting: communicators are not given back
     }
+    if (!right) { // a launcher may end all ranks when the first one fails: not before it is told
+        struct gpt_problem ignored = {0};
+        gpt_world_agree(&world, &ignored);
+    }
     gpt_world_close(&world);
     (void)ncclCommDestroy(comm);
     return problem.status;

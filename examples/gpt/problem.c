@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 bool gpt_fail(struct gpt_problem *problem, int status, const char *format, ...)
 {
@@ -25,8 +26,14 @@ bool gpt_nccl(struct gpt_problem *problem, ncclResult_t result, const char *what
     }
     const char *text = ncclGetLastError(NULL);
     bool said = text != NULL && text[0] != 0;
+    if (said && strncmp(text, "gpt: ", 5) == 0) { // it says already what it is about
+        text += 5;
+        what = "";
+    }
     int status = result == ncclInvalidArgument ? GPT_USAGE : GPT_FAILED;
-    return gpt_fail(problem, status, "%s: %s", what, said ? text : ncclGetErrorString(result));
+    text = said ? text : ncclGetErrorString(result);
+    return what[0] == 0 ? gpt_fail(problem, status, "%s", text)
+                        : gpt_fail(problem, status, "%s: %s", what, text);
 }
 
 bool gpt_cuda(struct gpt_problem *problem, int error, const char *what)

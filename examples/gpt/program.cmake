@@ -13,3 +13,18 @@ target_compile_definitions(gpt PRIVATE _GNU_SOURCE)
 target_link_libraries(gpt PRIVATE gpt_training)
 tutti_warnings(gpt)
 configure_file(corpus.txt ${CMAKE_BINARY_DIR}/examples/gpt/corpus.txt COPYONLY) # the default lies beside the program
+
+# gpt_program_test(options LABELS unit): options_test.c
+function(gpt_program_test name)
+    cmake_parse_arguments(G "" "TIMEOUT" "LABELS" ${ARGN})
+    tutti_test(gpt_${name}_test SOURCES ${name}_test.c LIBRARIES gpt_training m TIMEOUT ${G_TIMEOUT} LABELS ${G_LABELS})
+    if(TARGET gpt_${name}_test)
+        target_compile_definitions(gpt_${name}_test PRIVATE _GNU_SOURCE)
+    endif()
+endfunction()
+gpt_program_test(piece LABELS unit)
+gpt_program_test(checkpoint LABELS ranks waits TIMEOUT 180)
+gpt_program_test(corpus LABELS unit)
+gpt_program_test(adamw LABELS unit)
+gpt_program_test(options LABELS unit)
+gpt_program_test(output LABELS unit)

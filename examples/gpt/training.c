@@ -200,13 +200,14 @@ static bool fail_not_finite(const struct gpt_training *training, const char *wha
     const struct tuttiMesh *mesh = &training->mesh;
     const struct gpt_losses *losses = &training->losses[rank];
     bool entropy = !isfinite(losses->cross_entropy);
-    return gpt_fail(
-        problem, GPT_FAILED,
-        "step %llu: the %s is %g: the first rank with it is %d (dp %d, pp %d, ep %d, "
-        "tp %d), in the %s",
-        (unsigned long long)step, what, entropy ? losses->cross_entropy : losses->balance, rank,
-        rank / (mesh->pp * mesh->ep * mesh->tp), rank / (mesh->ep * mesh->tp) % mesh->pp,
-        rank / mesh->tp % mesh->ep, rank % mesh->tp, entropy ? "cross-entropy" : "balance loss");
+    double value = entropy ? losses->cross_entropy : losses->balance;
+    return gpt_fail(problem, GPT_FAILED,
+                    "step %llu: the %s is %s: the first rank with it is %d (dp %d, pp %d, ep %d, "
+                    "tp %d), in its %s",
+                    (unsigned long long)step, what, isnan(value) ? "nan" : "infinite", rank,
+                    rank / (mesh->pp * mesh->ep * mesh->tp),
+                    rank / (mesh->ep * mesh->tp) % mesh->pp, rank / mesh->tp % mesh->ep,
+                    rank % mesh->tp, entropy ? "cross-entropy" : "balance loss");
 }
 
 // The sums of all ranks' losses, in rank order: the same on all.

@@ -1,0 +1,137 @@
+// What a training writes beside its checkpoints, and how a sample's tokens are chosen.
+// SPDX-License-Identifier: Apache-2.0
+#include "curve.h"
+#include "expect.h"
+#include "losses.h"
+#include "sample.h"
+#include "storage.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char path[] = "/tmp/gpt_output_test.XXXXXX";
+
+static void write_text(const char *text)
+{
+    struct gpt_problem problem = {0};
+    EXPECT(gpt_write_file(path, text, strlen(text), &problem));
+}
+
+static void expect_text(const char *text)
+{
+    struct gpt_problem problem = {0};
+    char *got = NULL;
+    size_t bytes;
+    EXPECT(gpt_read_file(path, &got, &bytes, &problem));
+    EXPECT_STR(got, text);
+    free(got);
+}
+
+// A run that goes on after `step`: later lines, and half ones, are cut off.
+static void open_at(const char *before, uint64_t step, const char *after, int points)
+{
+    struct gpt_curve curve = {0};
+    struct gpt_problem problem = {0};
+    FILE *file = NULL;
+    write_text(before);
+    if (EXPECT(gpt_losses_open(path, step, &curve, &file, &problem))) {
+        (void)fprintf(file, "next\n");
+        (void)fclose(file);
+        expect_text(after);
+        EXPECT_EQ(curve.count, points);
+        EXPECT(points == 0 || curve.points[points - 1].loss == 4.5);
+    }
+    gpt_curve_free(&curve);
+}
+
+static void losses(void)
+{
+    open_at("1 5\n2 4.5\n3 4\n", 2, "1 5\n2 4.5\nnext\n", 2);
+    open_at("1 5\n2 4.5\n3 ", 3, "1 5\n2 4.5\nnext\n", 2);
+    open_at("1 5\n2 4.5\n", 9, "1 5\n2 4.5\nnext\n", 2);
+    open_at("1 5\n2 4.5\n", 0, "next\n", 0);
+    open_at("nothing of ours\n", 2, "next\n", 0);
+}
+
+static void curves(void)
+{
+    struct gpt_curve training = {0}, validation = {0};
+    struct gpt_problem problem = {0};
+    char *text = NULL;
+    size_t bytes;
+    for (int count = 0; count < 3; count++) { // no point, one point, points
+        EXPECT(gpt_curve_write(path, &training, &validation, &problem));
+        EXPECT(gpt_read_file(path, &text, &bytes, &problem));
+        EXPECT_CONTAINS(text, "</svg>");
+        EXPECT(strstr(text, "nan") == NULL && strstr(text, "inf") == NULL);
+        free(text);
+        for (int i = 0; i < 1 + 99 * count; i++) {
+            EXPECT(gpt_curve_add(&training, i + 1, 5.5 - 0.02 * i, &problem));
+        }
+    }
+    EXPECT(gpt_curve_add(&validation, 50, 5, &problem));
+    EXPECT(gpt_curve_write(path, &training, &validation, &problem));
+    EXPECT(gpt_read_file(path, &text, &bytes, &problem));
+    EXPECT_CONTAINS(text, "validation: 5.0000");
+    free(text);
+    EXPECT(!gpt_curve_write("/tmp/gpt_output_test/none/x", &training, &validation, &problem));
+    EXPECT_CONTAINS(problem.text, "/tmp/gpt_output_test/none/x: cannot be made");
+    gpt_curve_free(&training);
+    gpt_curve_free(&validation);
+}
+
+// How often each of the tokens is chosen, of evenly spaced numbers, as a share.
+static void shares(const float *scores, int count, double temperature, int top_k, double *share)
+{
+    enum { DRAWS = 20000 };
+    float work[8];
+    for (int i = 0; i < count; i++) {
+        share[i] = 0;
+    }
+    for (int i = 0; i < DRAWS; i++) {
+        memcpy(work, scores, (size_t)count * sizeof *work);
+        share[gpt_choose(work, count, temperature, top_k, (i + 0.5) / DRAWS)] += 1.0 / DRAWS;
+    }
+}
+
+static void choices(void)
+{
+    const float scores[] = {1, 3, 3, -2, 2};
+    double share[5], sum = 0;
+    for (int i = 0; i < 5; i++) {
+        sum += exp(scores[i] / 0.7);
+    }
+    shares(scores, 5, 0.7, 0, share);
+    for (int i = 0; i < 5; i++) {
+        EXPECT_NEAR(share[i], exp(scores[i] / 0.7) / sum, 1e-4);
+    }
+    shares(scores, 5, 1, 3, share); // 3, 3, 2
+    sum = 2 * exp(3) + exp(2);
+    EXPECT_NEAR(share[1], exp(3) / sum, 1e-4);
+    EXPECT_NEAR(share[4], exp(2) / sum, 1e-4);
+    EXPECT_EQ(share[0] + share[3] > 0, 0);
+    shares(scores, 5, 1, 1, share); // of two with the same score the first
+    EXPECT_NEAR(share[1], 1, 1e-9);
+    shares(scores, 5, 0, 0, share);
+    EXPECT_NEAR(share[1], 1, 1e-9);
+    shares(scores, 5, 1e-9, 0, share); // no overflow
+    EXPECT_NEAR(share[1] + share[2], 1, 1e-9);
+    shares(scores, 5, 1, 99, share);
+    EXPECT(share[3] > 0);
+}
+
+int main(void)
+{
+    int fd = mkstemp(path);
+    if (!EXPECT(fd >= 0)) {
+        return expect_result();
+    }
+    close(fd);
+    RUN(losses);
+    RUN(curves);
+    RUN(choices);
+    (void)unlink(path);
+    return expect_result();
+}
