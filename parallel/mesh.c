@@ -114,15 +114,28 @@ static ncclResult_t agree(ncclComm_t world, int ranks, const struct wish *mine, 
     return result;
 }
 
-// Splits the world, and waits where its communicators are made in the background (blocking 0).
+// Waits while something is made in the background.
+static ncclResult_t await(ncclComm_t comm)
+{
+    ncclResult_t state = ncclSuccess;
+    TRY(ncclCommGetAsyncError(comm, &state));
+    while (state == ncclInProgress) {
+        (void)usleep(LOOK_US);
+        TRY(ncclCommGetAsyncError(comm, &state));
+    }
+    return state;
+}
+
+// Splits the world. What is split from a nonblocking one is made in the background, and the world
+// takes the next call when that is over, too.
 static ncclResult_t split(ncclComm_t world, int color, int key, ncclComm_t *comm)
 {
     ncclResult_t result = ncclCommSplit(world, color, key, comm, NULL);
-    while (result == ncclInProgress) {
-        (void)usleep(LOOK_US);
-        TRY(ncclCommGetAsyncError(*comm, &result));
+    if (result != ncclInProgress) {
+        return result;
     }
-    return result;
+    TRY(await(*comm));
+    return await(world);
 }
 
 static ncclResult_t make_comms(struct tuttiMesh *m)
