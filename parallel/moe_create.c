@@ -143,35 +143,44 @@ static ncclResult_t compare_options(ncclComm_t comm, const struct tuttiMoeOption
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-// A window in place of moe's. Its rows begin a page, and so do its slots.
-static ncclResult_t new_window(tuttiMoe_t moe, size_t rows_room, size_t slots_room)
+// Deregistering waits for all work of the device, also of other ranks, in which they may wait for
+// this one: nobody may enqueue any between a meeting of all before it and one after it.
+static void free_window(tuttiMoe_t moe)
 {
-    char *memory = NULL;
-    ncclWindow_t window = NULL;
-    TRY(ncclMemAlloc((void **)&memory, rows_room + slots_room));
-    ncclResult_t result = ncclCommWindowRegister(moe->comm, memory, rows_room + slots_room, &window,
-                                                 NCCL_WIN_COLL_SYMMETRIC);
-    if (result == ncclSuccess && window == NULL) {
-        result = tuttiFail(ncclInvalidUsage,
-                           "tuttiMoeCreate: this communicator has no symmetric windows "
-                           "(deviceApiSupport of ncclCommQueryProperties)");
-    }
-    if (result != ncclSuccess) {
-        (void)ncclMemFree(memory);
-        return result;
-    }
     if (moe->window != NULL) {
         (void)ncclCommWindowDeregister(moe->comm, moe->window);
-        (void)ncclMemFree(moe->memory);
     }
-    moe->memory = memory;
-    moe->window = window;
+    (void)ncclMemFree(moe->memory);
+    moe->window = NULL;
+    moe->memory = NULL;
+    moe->rows_room = moe->slots_room = 0;
+}
+
+// Collective; on the host. Rows begin a page, and so do slots.
+static ncclResult_t new_window(tuttiMoe_t moe, size_t rows_room, size_t slots_room)
+{
+    size_t bytes = rows_room + slots_room;
+    TRY(ncclMemAlloc((void **)&moe->memory, bytes));
+    TRY(ncclCommWindowRegister(moe->comm, moe->memory, bytes, &moe->window,
+                               NCCL_WIN_COLL_SYMMETRIC));
+    if (moe->window == NULL) {
+        return tuttiFail(ncclInvalidUsage,
+                         "tuttiMoeCreate: this communicator has no symmetric windows "
+                         "(deviceApiSupport of ncclCommQueryProperties)");
+    }
     moe->rows_room = rows_room;
     moe->slots_room = slots_room;
     for (int lane = 0; lane < moe->lanes; lane++) {
-        TRY(ncclGetLsaDevicePointer(window, 0, lane, (void **)&moe->peers[lane]));
+        TRY(ncclGetLsaDevicePointer(moe->window, 0, lane, (void **)&moe->peers[lane]));
     }
     return ncclSuccess;
+}
+
+// Waits on the host for all ranks: a split that makes nothing.
+static ncclResult_t meet_on_host(ncclComm_t comm)
+{
+    ncclComm_t none = NULL;
+    return ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &none, NULL);
 }
 
 // A quarter more than is asked for, in pages, where it has to grow.
@@ -181,8 +190,6 @@ static size_t grown(size_t has, size_t needs)
     return needs <= has ? has : larger > 0 ? larger : WINDOW_PAGE;
 }
 
-// Registering is collective: who comes out of it knows that all streams have been synchronised, so
-// that nobody uses the old windows any more.
 ncclResult_t moe_reserve(tuttiMoe_t moe, size_t row_bytes, size_t slot_bytes, cudaStream_t stream)
 {
     size_t rows_room = grown(moe->rows_room, row_bytes);
@@ -190,7 +197,9 @@ ncclResult_t moe_reserve(tuttiMoe_t moe, size_t row_bytes, size_t slot_bytes, cu
     if (moe->window != NULL && rows_room == moe->rows_room && slots_room == moe->slots_room) {
         return ncclSuccess;
     }
+    TRY(moe_meet(moe, stream)); // nobody uses the old window any more
     TRY_CUDA(cudaStreamSynchronize(stream));
+    free_window(moe);
     return new_window(moe, rows_room, slots_room);
 }
 
@@ -200,11 +209,13 @@ ncclResult_t moe_reserve_rail(tuttiMoe_t moe, int number, size_t bytes, cudaStre
     if (bytes <= buffer->bytes) {
         return ncclSuccess;
     }
-    TRY_CUDA(cudaStreamSynchronize(stream));
-    (void)cudaFree(buffer->memory);
+    TRY_CUDA(cudaStreamSynchronize(stream)); // in whichever stream the program goes on
+    if (buffer->memory != NULL) {
+        TRY_CUDA(cudaFreeAsync(buffer->memory, stream));
+    }
     *buffer = (struct moe_buffer){NULL, 0};
     size_t larger = grown(0, bytes);
-    TRY_CUDA(cudaMalloc((void **)&buffer->memory, larger));
+    TRY_CUDA(cudaMallocAsync((void **)&buffer->memory, larger, stream));
     buffer->bytes = larger;
     return ncclSuccess;
 }
@@ -262,99 +273,100 @@ static ncclResult_t choose_path(tuttiMoe_t moe)
 }
 
 // What tuttiMoeDestroy frees, also of a tuttiMoe that was not finished.
-static void free_moe(tuttiMoe_t moe)
+static void free_moe(tuttiMoe_t moe, cudaStream_t stream)
 {
+    void *const memory[] = {moe->rail[0].memory, moe->rail[1].memory, moe->meeting};
     if (moe->path != NULL && moe->path->close != NULL) {
         moe->path->close(moe);
     }
-    if (moe->window != NULL) {
-        (void)ncclCommWindowDeregister(moe->comm, moe->window);
+    free_window(moe);
+    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
+        if (memory[i] != NULL) {
+            (void)cudaFreeAsync(memory[i], stream); // cudaFree waits for other ranks' work, too
+        }
     }
-    (void)ncclMemFree(moe->memory);
-    (void)cudaFree(moe->rail[0].memory);
-    (void)cudaFree(moe->rail[1].memory);
-    (void)cudaFree(moe->meeting);
     free(moe->first_expert);
     free(moe->peers);
     free(moe);
 }
 
-static ncclResult_t create_on_device(tuttiMoe_t moe, ncclResult_t own,
-                                     const struct tuttiMoeOptions *options)
+static ncclResult_t fill_moe(tuttiMoe_t moe, const struct tuttiMoeOptions *options,
+                             cudaStream_t stream)
 {
-    cudaStream_t stream = NULL;
-    TRY_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    ncclResult_t result = compare_options(moe->comm, options, own, stream);
-    if (result == ncclSuccess) {
-        moe->options = *options;
-        result = describe(moe);
+    moe->options = *options;
+    TRY(describe(moe));
+    size_t bytes = 2 * sizeof *moe->meeting;
+    TRY_CUDA(cudaMallocAsync((void **)&moe->meeting, bytes, stream));
+    TRY_CUDA(cudaMemsetAsync(moe->meeting, 0, bytes, stream));
+    TRY(moe_reserve(moe, 1, 1, stream));
+    return choose_path(moe);
+}
+
+static ncclResult_t create(ncclComm_t comm, const struct tuttiMoeOptions *options, tuttiMoe_t *moe,
+                           cudaStream_t stream)
+{
+    ncclResult_t own = moe == NULL ? tuttiFail(ncclInvalidArgument, "tuttiMoeCreate: moe is NULL")
+                                   : check_options(options);
+    TRY(compare_options(comm, options, own, stream));
+    tuttiMoe_t created = calloc(1, sizeof *created);
+    if (created == NULL) {
+        return tuttiFail(ncclSystemError, "tuttiMoeCreate: no memory");
     }
-    if (result == ncclSuccess) {
-        result = parallel_cuda((int)cudaMalloc((void **)&moe->meeting, 2 * sizeof *moe->meeting),
-                               "cudaMalloc");
+    created->comm = comm;
+    ncclResult_t result = fill_moe(created, options, stream);
+    if (result != ncclSuccess) {
+        free_moe(created, stream);
+        return result;
     }
-    if (result == ncclSuccess) {
-        result =
-            parallel_cuda((int)cudaMemsetAsync(moe->meeting, 0, 2 * sizeof *moe->meeting, stream),
-                          "cudaMemsetAsync");
-    }
-    if (result == ncclSuccess) {
-        result = moe_reserve(moe, 1, 1, stream);
-    }
-    if (result == ncclSuccess) {
-        result = choose_path(moe);
-    }
-    (void)cudaStreamSynchronize(stream);
-    (void)cudaStreamDestroy(stream);
-    return result;
+    *moe = created;
+    return ncclSuccess;
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiMoeCreate(ncclComm_t comm, const struct tuttiMoeOptions *options,
                                             tuttiMoe_t *moe)
 {
     int previous = 0;
+    cudaStream_t stream = NULL;
     TRY(parallel_enter_device(comm, &previous));
-    ncclResult_t own = moe == NULL ? tuttiFail(ncclInvalidArgument, "tuttiMoeCreate: moe is NULL")
-                                   : check_options(options);
-    tuttiMoe_t created = calloc(1, sizeof *created);
-    ncclResult_t result = ncclSuccess;
-    if (created == NULL) {
-        result = tuttiFail(ncclSystemError, "tuttiMoeCreate: no memory");
-    } else {
-        created->comm = comm;
-        result = create_on_device(created, own, options);
-    }
-    if (result != ncclSuccess && created != NULL) {
-        free_moe(created);
-    } else if (result == ncclSuccess) {
-        *moe = created;
+    ncclResult_t result =
+        parallel_cuda((int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                      "cudaStreamCreateWithFlags");
+    if (result == ncclSuccess) {
+        result = create(comm, options, moe, stream);
+        (void)cudaStreamSynchronize(stream);
+        (void)cudaStreamDestroy(stream);
     }
     parallel_leave_device(previous);
     return result;
 }
 
+static ncclResult_t meet_and_free(tuttiMoe_t moe, cudaStream_t stream)
+{
+    ncclComm_t comm = moe->comm;
+    ncclResult_t result = moe_meet(moe, stream);
+    cudaError_t error = cudaStreamSynchronize(stream);
+    free_moe(moe, stream);
+    TRY(result);
+    TRY(parallel_cuda((int)error, "cudaStreamSynchronize"));
+    return meet_on_host(comm);
+}
+
 PARALLEL_EXPORT ncclResult_t tuttiMoeDestroy(tuttiMoe_t moe)
 {
     int previous = 0;
+    cudaStream_t stream = NULL;
     if (moe == NULL) {
         return ncclSuccess;
     }
     TRY(parallel_enter_device(moe->comm, &previous));
-    // Nobody's kernels may use this rank's window any more: all ranks have come here.
-    cudaStream_t stream = NULL;
-    ncclResult_t result = parallel_cuda((int)cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    ncclResult_t result =
+        parallel_cuda((int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                      "cudaStreamCreateWithFlags");
     if (result == ncclSuccess) {
-        result = parallel_cuda((int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                               "cudaStreamCreateWithFlags");
-    }
-    if (result == ncclSuccess) {
-        result = moe_meet(moe, stream);
-        cudaError_t error = cudaStreamSynchronize(stream);
-        result =
-            result != ncclSuccess ? result : parallel_cuda((int)error, "cudaStreamSynchronize");
+        result = meet_and_free(moe, stream);
+        (void)cudaStreamSynchronize(stream);
         (void)cudaStreamDestroy(stream);
     }
-    free_moe(moe);
     parallel_leave_device(previous);
     return result;
 }

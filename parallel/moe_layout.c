@@ -151,7 +151,8 @@ ncclResult_t moe_layout(tuttiMoe_t moe, const struct moe_counts *counts, tuttiMo
     report->forwarded = route->in_rows;
     report->received = route->records;
     place_arrays(route, &places);
-    TRY_CUDA(cudaMalloc((void **)&route->memory, places.bytes + 64));
+    // In the stream: cudaFree waits for all work of the device, also of other ranks.
+    TRY_CUDA(cudaMallocAsync((void **)&route->memory, places.bytes + 64, route->stream));
     places = (struct places){route->memory, 0};
     place_arrays(route, &places);
     return ncclSuccess;

@@ -64,7 +64,9 @@ static ncclResult_t send_tokens(tuttiMoeRoute_t route, const void *tokens)
 
 static void free_route(tuttiMoeRoute_t route)
 {
-    (void)cudaFree(route->memory);
+    if (route->memory != NULL) {
+        (void)cudaFreeAsync(route->memory, route->stream);
+    }
     free(route->counts);
     free(route);
 }

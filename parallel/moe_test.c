@@ -1,0 +1,446 @@
+// Dispatch and combine: every received row and every sum, bit by bit, for odd sizes and few and
+// many ranks; who has no tokens; one expert for all; capacity; refusals.
+// SPDX-License-Identifier: Apache-2.0
+#include "moe_for_tests.h"
+
+static struct moe_case case_of(int size, int experts, int choices, size_t hidden)
+{
+    struct moe_case c = {.options = TUTTI_MOE_OPTIONS_INITIALIZER, .only = -1, .lanes = size};
+    c.size = size;
+    c.options.experts = experts;
+    c.options.choices = choices;
+    c.options.hidden = hidden;
+    c.options.maxTokens = 200;
+    return c;
+}
+
+// ---- What a rank has received -------------------------------------------------------------------
+
+static bool check_row(const struct moe_case *c, const void *rows, size_t row, int rank, size_t t)
+{
+    size_t hidden = c->options.hidden, wrong = 0;
+    for (size_t i = 0; i < hidden; i++) {
+        wrong += get(rows, c->options.datatype, row * hidden + i) != token_value(c, rank, t, i);
+    }
+    return EXPECT_EQ(wrong, 0);
+}
+
+// All rows of an expert, in order of source rank, then token.
+static void check_expert(const struct moe_case *c, const struct tuttiMoeReceived *received,
+                         int local)
+{
+    int32_t chosen[64];
+    size_t row = received->offsets[local], limit = received->counts[local], place = 0;
+    for (int r = 0; r < c->size; r++) {
+        for (size_t t = 0; t < c->tokens(r); t++) {
+            choose_experts(c, r, t, chosen);
+            for (int j = 0; j < c->options.choices; j++) {
+                if (chosen[j] == received->firstExpert + local) {
+                    if (place < limit && !check_row(c, received->rows, row + place, r, t)) {
+                        return;
+                    }
+                    place++;
+                }
+            }
+        }
+    }
+    size_t kept = c->options.rule == tuttiMoeDrop && place > c->options.capacity
+                      ? c->options.capacity
+                      : place;
+    EXPECT_EQ(limit, kept);
+    EXPECT_EQ(received->offsets[local] % c->options.align, 0);
+}
+
+static void check_received(const struct moe_case *c, tuttiMoeRoute_t route, int rank)
+{
+    struct tuttiMoeReceived received;
+    size_t counts[RANKS_MAX], first[RANKS_MAX], end = 0;
+    EXPECT_OK(tuttiMoeGetReceived(route, &received));
+    EXPECT_OK(tuttiSplitCounts((size_t)c->options.experts, c->size, counts, first));
+    EXPECT_EQ(received.experts, counts[rank]);
+    EXPECT_EQ(received.firstExpert, first[rank]);
+    for (int e = 0; e < received.experts; e++) {
+        check_expert(c, &received, e);
+        for (; end < received.offsets[e]; end++) { // padding
+            EXPECT(get(received.rows, c->options.datatype, end * c->options.hidden) == 0);
+        }
+        end += received.counts[e];
+    }
+}
+
+// What the experts do, in place.
+static void run_experts(const struct moe_case *c, tuttiMoeRoute_t route)
+{
+    struct tuttiMoeReceived received;
+    EXPECT_OK(tuttiMoeGetReceived(route, &received));
+    size_t hidden = c->options.hidden;
+    for (int e = 0; e < received.experts; e++) {
+        size_t begin = received.offsets[e] * hidden, count = received.counts[e] * hidden;
+        for (size_t i = begin; i < begin + count; i++) {
+            double token = get(received.rows, c->options.datatype, i);
+            put(received.rows, c->options.datatype, i,
+                expert_value(c, received.firstExpert + e, token));
+        }
+    }
+}
+
+static void check_out(const struct moe_case *c, const struct moe_arrays *a, int rank)
+{
+    int32_t chosen[64];
+    bool kept[64];
+    size_t wrong = 0, hidden = c->options.hidden;
+    for (size_t t = 0; t < a->count; t++) {
+        choose_experts(c, rank, t, chosen);
+        for (int j = 0; j < c->options.choices; j++) {
+            kept[j] = is_kept(c, chosen[j], rank, t);
+        }
+        for (size_t i = 0; i < hidden; i += 1 + hidden / 50) {
+            double right = expected_sum(c, c->options.datatype, rank, t, kept, weighted_part, i);
+            wrong += get(a->out, c->options.datatype, t * hidden + i) != right;
+        }
+    }
+    EXPECT_EQ(wrong, 0);
+}
+
+// Dispatch, experts, combine; once more by the same route; once more by a new one.
+static void round_trip(const struct moe_case *c, struct member *m)
+{
+    tuttiMoe_t moe = NULL;
+    struct moe_arrays a = make_arrays(c, m);
+    if (!EXPECT_OK(tuttiMoeCreate(m->comm, &c->options, &moe))) {
+        return;
+    }
+    tuttiMoeRoute_t route[2] = {NULL, NULL};
+    for (int turn = 0; turn < 3; turn++) {
+        tuttiMoeRoute_t *now = &route[turn / 2];
+        if (turn == 1) {
+            EXPECT_OK(tuttiMoeDispatchAgain(*now, a.tokens, m->stream));
+        } else if (!EXPECT_OK(tuttiMoeDispatch(moe, a.tokens, a.count, a.indices, a.weights, now,
+                                               m->stream))) {
+            break;
+        }
+        EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+        check_received(c, *now, m->rank);
+        run_experts(c, *now);
+        struct tuttiMoeReceived received;
+        EXPECT_OK(tuttiMoeGetReceived(*now, &received));
+        EXPECT_OK(tuttiMoeCombine(*now, received.rows, a.out, m->stream));
+        EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+        check_out(c, &a, m->rank);
+    }
+    EXPECT_OK(tuttiMoeRouteDestroy(route[0]));
+    EXPECT_OK(tuttiMoeRouteDestroy(route[1]));
+    EXPECT_OK(tuttiMoeDestroy(moe));
+    free_arrays(m, &a);
+}
+
+// ---- Counts of tokens ---------------------------------------------------------------------------
+
+static size_t odd_tokens(int rank)
+{
+    return (size_t)(rank * 5 + 3) % 11;
+}
+static size_t none_on_1(int rank) // C88
+{
+    return rank == 1 ? 0 : 9 + (size_t)rank;
+}
+static size_t nobody(int rank)
+{
+    (void)rank;
+    return 0;
+}
+static size_t as_c89(int rank)
+{
+    static const size_t tokens[] = {1, 7, 64, 128};
+    return tokens[rank % 4];
+}
+static size_t two(int rank)
+{
+    (void)rank;
+    return 2;
+}
+
+static void run_case(int rank, int size, struct moe_case c)
+{
+    struct member m;
+    c.size = size;
+    if (member_join(&m, rank, size)) {
+        round_trip(&c, &m);
+        member_leave(&m);
+    }
+}
+
+static void odd_rank(int rank, int size)
+{
+    static const ncclDataType_t types[] = {ncclFloat32, ncclBfloat16, ncclFloat64};
+    struct moe_case c = case_of(size, 2 * size + 1, 3, 37);
+    c.tokens = odd_tokens;
+    struct member m;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    for (int type = 0; type < 3; type++) {
+        c.options.datatype = types[type];
+        c.options.align = type == 1 ? 8 : 1;
+        round_trip(&c, &m);
+    }
+    member_leave(&m);
+}
+static void odd_sizes(void)
+{
+    for (int size = 1; size <= 8; size++) {
+        run_thread_ranks(size, odd_rank, 60);
+    }
+}
+static void processes(void)
+{
+    run_ranks(3, odd_rank, 60);
+}
+
+// C88: 4 ranks, 16 experts, hidden 64, top-2: one without tokens, then nobody, then one expert.
+static void c88_rank(int rank, int size)
+{
+    struct moe_case c = case_of(size, 16, 2, 64);
+    struct member m;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    c.tokens = none_on_1;
+    round_trip(&c, &m);
+    c.tokens = nobody;
+    round_trip(&c, &m);
+    c.tokens = none_on_1;
+    c.options.choices = 1;
+    c.only = 11;
+    round_trip(&c, &m);
+    member_leave(&m);
+}
+static void c88(void)
+{
+    run_thread_ranks(4, c88_rank, 60);
+}
+
+static void c89_rank(int rank, int size)
+{
+    struct moe_case c = case_of(size, 16, 2, 64);
+    c.tokens = as_c89;
+    c.options.maxTokens = 128;
+    run_case(rank, size, c);
+}
+static void c89(void)
+{
+    run_thread_ranks(4, c89_rank, 60);
+}
+
+// C92: ranks and experts that do not divide; hidden 1, 100, 7168.
+static void c92_rank(int rank, int size)
+{
+    static const size_t hidden[] = {1, 100, 7168};
+    struct member m;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        struct moe_case c = case_of(size, size == 6 ? 4 : size + 2, 2, hidden[i]);
+        c.tokens = size > 8 ? two : odd_tokens;
+        c.options.datatype = i == 2 ? ncclBfloat16 : ncclFloat32;
+        round_trip(&c, &m);
+    }
+    member_leave(&m);
+}
+static void c92(void)
+{
+    run_thread_ranks(3, c92_rank, 60);
+    run_thread_ranks(5, c92_rank, 60);
+    run_thread_ranks(6, c92_rank, 60); // two ranks without experts
+}
+static void c92_24_ranks(void)
+{
+    run_thread_ranks(24, c92_rank, 120);
+}
+
+// ---- Capacity -----------------------------------------------------------------------------------
+
+static void drop_rank(int rank, int size)
+{
+    struct moe_case c = case_of(size, 5, 2, 33);
+    struct member m;
+    c.tokens = as_c89;
+    c.options.rule = tuttiMoeDrop;
+    c.options.align = 16;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    c.options.capacity = 20;
+    round_trip(&c, &m);
+    c.options.capacity = 1000; // nothing to drop
+    round_trip(&c, &m);
+    member_leave(&m);
+}
+static void drops(void)
+{
+    run_thread_ranks(3, drop_rank, 60);
+}
+
+// Everything to expert 1, 72 rows: with a capacity of 70 the last two, both of the last rank.
+static void report_rank(int rank, int size)
+{
+    struct moe_case c = case_of(size, 3, 1, 4);
+    struct member m;
+    tuttiMoe_t moe = NULL;
+    tuttiMoeRoute_t route = NULL;
+    struct tuttiMoeReport report;
+    c.tokens = as_c89; // 1, 7, 64
+    c.only = 1;
+    c.options.rule = tuttiMoeDrop;
+    c.options.capacity = 70;
+    c.options.align = 64;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    struct moe_arrays a = make_arrays(&c, &m);
+    EXPECT_OK(tuttiMoeCreate(m.comm, &c.options, &moe));
+    if (EXPECT_OK(
+            tuttiMoeDispatch(moe, a.tokens, a.count, a.indices, a.weights, &route, m.stream)) &&
+        EXPECT_OK(tuttiMoeGetReport(route, &report))) {
+        EXPECT_EQ(report.capacity, 70);
+        EXPECT_EQ(report.demand[1], 72);
+        EXPECT_EQ(report.dropped[1], 2);
+        EXPECT_EQ(report.dropped[0], 0);
+        EXPECT_EQ(report.ownDropped, rank == 2 ? 2 : 0);
+        EXPECT_EQ(report.choices, a.count - (rank == 2 ? 2 : 0));
+        EXPECT_EQ(report.toRanks, report.choices);
+        EXPECT_EQ(report.toHosts, 0);
+        EXPECT_EQ(report.rows, rank == 1 ? 70 : 0);
+        EXPECT_EQ(report.received, rank == 1 ? 70 : 0);
+        EXPECT_EQ(report.padded, rank == 1 ? 58 : 0);
+        EXPECT_OK(tuttiMoeRouteDestroy(route));
+    }
+    EXPECT_OK(tuttiMoeDestroy(moe));
+    // The same as an error, by a factor: ceil(2.9 * 72 / 3) = 70.
+    c.options.rule = tuttiMoeError;
+    c.options.capacity = 0;
+    c.options.capacityFactor = 2.9;
+    EXPECT_OK(tuttiMoeCreate(m.comm, &c.options, &moe));
+    EXPECT_EQ(tuttiMoeDispatch(moe, a.tokens, a.count, a.indices, a.weights, &route, m.stream),
+              ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "expert 1 (rank 1): 72 rows are for it, its capacity "
+                                            "is 70");
+    EXPECT_OK(tuttiMoeDestroy(moe));
+    free_arrays(&m, &a);
+    member_leave(&m);
+}
+static void reports(void)
+{
+    run_thread_ranks(3, report_rank, 60);
+}
+
+// ---- Refusals -----------------------------------------------------------------------------------
+
+// Every rank is told what rank 1 has wrong, and the next call works.
+static void bad_choices_rank(int rank, int size)
+{
+    struct moe_case c = case_of(size, 6, 3, 5);
+    struct member m;
+    tuttiMoe_t moe = NULL;
+    tuttiMoeRoute_t route = NULL;
+    c.tokens = as_c89; // 1, 7
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    struct moe_arrays a = make_arrays(&c, &m);
+    EXPECT_OK(tuttiMoeCreate(m.comm, &c.options, &moe));
+    int32_t *last = rank == 1 ? &a.indices[6 * 3 + 2] : NULL, right = rank == 1 ? *last : 0;
+#define DISPATCH(count)                                                                            \
+    tuttiMoeDispatch(moe, a.tokens, (count), a.indices, a.weights, &route, m.stream)
+    if (rank == 1) {
+        *last = 6;
+    }
+    EXPECT_EQ(DISPATCH(a.count), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL),
+                    "rank 1: indices: token 6, choice 2: 6, must be 0 to 5");
+    if (rank == 1) {
+        *last = a.indices[6 * 3];
+    }
+    EXPECT_EQ(DISPATCH(a.count), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 1: indices: token 6 chooses expert");
+    if (rank == 1) {
+        *last = right;
+    }
+    EXPECT_EQ(DISPATCH(rank == 1 ? 201 : a.count), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), rank == 1 ? "count is 201, must be at most maxTokens"
+                                                      : "rank 1's arguments are refused there");
+    if (EXPECT_OK(DISPATCH(a.count))) {
+        EXPECT_OK(tuttiMoeRouteDestroy(route));
+    }
+    EXPECT_OK(tuttiMoeDestroy(moe));
+    free_arrays(&m, &a);
+    member_leave(&m);
+}
+static void bad_choices(void)
+{
+    run_thread_ranks(2, bad_choices_rank, 60);
+}
+
+static void refuse(const struct member *m, struct tuttiMoeOptions options, const char *part)
+{
+    tuttiMoe_t moe = NULL;
+    EXPECT_EQ(tuttiMoeCreate(m->comm, &options, &moe), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
+}
+
+static void bad_options_rank(int rank, int size)
+{
+    struct tuttiMoeOptions good = case_of(size, 4, 2, 8).options, bad;
+    struct member m;
+    tuttiMoe_t moe = NULL;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+#define REFUSE(change, part) (bad = good, bad.change, refuse(&m, bad, part))
+    REFUSE(size = 1, "options->size is 1");
+    REFUSE(experts = 0, "experts is 0");
+    REFUSE(choices = 5, "choices is 5, must be 1 to 4");
+    REFUSE(hidden = 0, "hidden is 0");
+    REFUSE(maxTokens = SIZE_MAX, "maxTokens is");
+    REFUSE(align = 0, "align is 0");
+    REFUSE(datatype = ncclInt8, "datatype is 0");
+    REFUSE(rule = (tuttiMoeCapacityRule_t)9, "rule is 9");
+    REFUSE(path = (tuttiMoePath_t)9, "path is 9");
+    REFUSE(capacityFactor = -1, "capacityFactor is -1");
+    EXPECT_EQ(tuttiMoeCreate(m.comm, NULL, &moe), ncclInvalidArgument);
+    EXPECT_EQ(tuttiMoeCreate(NULL, &good, &moe), ncclInvalidArgument);
+    bad = good;
+    bad.experts = rank == 1 ? 3 : 4;
+    EXPECT_EQ(tuttiMoeCreate(m.comm, &bad, &moe), ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "experts differs between ranks");
+    bad.experts = rank == 1 ? 0 : 4;
+    EXPECT_EQ(tuttiMoeCreate(m.comm, &bad, &moe),
+              rank == 1 ? ncclInvalidArgument : ncclInvalidUsage);
+    EXPECT_EQ(tuttiMoeDispatch(NULL, NULL, 0, NULL, NULL, NULL, m.stream), ncclInvalidArgument);
+    EXPECT_EQ(tuttiMoeDispatchAgain(NULL, NULL, m.stream), ncclInvalidArgument);
+    EXPECT_EQ(tuttiMoeCombine(NULL, NULL, NULL, m.stream), ncclInvalidArgument);
+    EXPECT_EQ(tuttiMoeGetReport(NULL, NULL), ncclInvalidArgument);
+    EXPECT_OK(tuttiMoeRouteDestroy(NULL));
+    EXPECT_OK(tuttiMoeDestroy(NULL));
+    member_leave(&m);
+}
+static void bad_options(void)
+{
+    run_thread_ranks(2, bad_options_rank, 60);
+}
+
+int main(void)
+{
+    RUN(odd_sizes);
+    RUN(processes);
+    RUN(c88);
+    RUN(c89);
+    RUN(c92);
+    RUN(c92_24_ranks);
+    RUN(drops);
+    RUN(reports);
+    RUN(bad_choices);
+    RUN(bad_options);
+    return expect_result();
+}
