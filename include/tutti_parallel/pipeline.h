@@ -126,7 +126,7 @@ ncclResult_t tuttiPipelineDestroy(struct tuttiPipeline *pipeline);
 
 // Device memory that the pipeline holds for activations and gradients, in bytes: inFlight inputs,
 // one gradient that has come, and two outputs and two gradients that go (one each with one
-// micro-batch). Since 0.1.
+// micro-batch), each rounded up to 256 bytes. Since 0.1.
 ncclResult_t tuttiPipelineBytes(const struct tuttiPipeline *pipeline, size_t *bytes);
 
 // One batch: calls forward and backward once for each micro-batch, in the schedule's order, with
