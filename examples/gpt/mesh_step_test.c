@@ -68,6 +68,8 @@ static struct run_plan plan_of(const struct mesh_case *c, bool whole)
     bool is_one = c->dp * c->pp * c->ep * c->tp == 1;
     config.type = whole && is_one && c->type == GPT_BF16 ? GPT_FLOAT : c->type;
     config.experts = (c->features & EXPERTS) != 0 ? 4 : 0;
+    // Where sums are rounded to bf16, a mesh may choose another second expert: so all are chosen.
+    config.top_k = c->type == GPT_BF16 ? 4 : 2;
     config.dropout = (c->features & DROPOUT) != 0 ? 0.2 : 0;
     config.balance_alpha = 0.5;
     if ((c->features & LAYERED) != 0) {
