@@ -265,4 +265,150 @@ static inline void free_arrays(const struct member *m, struct moe_arrays *a)
     free_array(m, a->indices);
 }
 
+static inline struct moe_case case_of(int size, int experts, int choices, size_t hidden)
+{
+    struct moe_case c = {.options = TUTTI_MOE_OPTIONS_INITIALIZER, .only = -1, .lanes = size};
+    c.size = size;
+    c.options.experts = experts;
+    c.options.choices = choices;
+    c.options.hidden = hidden;
+    c.options.maxTokens = 200;
+    return c;
+}
+
+static inline size_t odd_tokens(int rank)
+{
+    return (size_t)(rank * 5 + 3) % 11;
+}
+// ---- What a rank has received -------------------------------------------------------------------
+
+static inline bool check_row(const struct moe_case *c, const void *rows, size_t row, int rank,
+                             size_t t)
+{
+    size_t hidden = c->options.hidden, wrong = 0;
+    for (size_t i = 0; i < hidden; i++) {
+        wrong += get(rows, c->options.datatype, row * hidden + i) != token_value(c, rank, t, i);
+    }
+    return EXPECT_EQ(wrong, 0);
+}
+
+// All rows of an expert, in order of source rank, then token.
+static inline void check_expert(const struct moe_case *c, const struct tuttiMoeReceived *received,
+                                int local)
+{
+    int32_t chosen[64];
+    size_t row = received->offsets[local], limit = received->counts[local], place = 0;
+    for (int r = 0; r < c->size; r++) {
+        for (size_t t = 0; t < c->tokens(r); t++) {
+            choose_experts(c, r, t, chosen);
+            for (int j = 0; j < c->options.choices; j++) {
+                if (chosen[j] == received->firstExpert + local) {
+                    if (place < limit && !check_row(c, received->rows, row + place, r, t)) {
+                        return;
+                    }
+                    place++;
+                }
+            }
+        }
+    }
+    size_t kept = c->options.rule == tuttiMoeDrop && place > c->options.capacity
+                      ? c->options.capacity
+                      : place;
+    EXPECT_EQ(limit, kept);
+    EXPECT_EQ(received->offsets[local] % c->options.align, 0);
+}
+
+static inline void check_received(const struct moe_case *c, tuttiMoeRoute_t route, int rank)
+{
+    struct tuttiMoeReceived received;
+    size_t counts[RANKS_MAX], first[RANKS_MAX], end = 0;
+    EXPECT_OK(tuttiMoeGetReceived(route, &received));
+    EXPECT_OK(tuttiSplitCounts((size_t)c->options.experts, c->size, counts, first));
+    EXPECT_EQ(received.experts, counts[rank]);
+    EXPECT_EQ(received.firstExpert, first[rank]);
+    for (int e = 0; e < received.experts; e++) {
+        check_expert(c, &received, e);
+        for (; end < received.offsets[e]; end++) { // padding
+            EXPECT(get(received.rows, c->options.datatype, end * c->options.hidden) == 0);
+        }
+        end += received.counts[e];
+    }
+}
+
+// What the experts do, in place.
+static inline void run_experts(const struct moe_case *c, tuttiMoeRoute_t route)
+{
+    struct tuttiMoeReceived received;
+    EXPECT_OK(tuttiMoeGetReceived(route, &received));
+    size_t hidden = c->options.hidden;
+    for (int e = 0; e < received.experts; e++) {
+        size_t begin = received.offsets[e] * hidden, count = received.counts[e] * hidden;
+        for (size_t i = begin; i < begin + count; i++) {
+            double token = get(received.rows, c->options.datatype, i);
+            put(received.rows, c->options.datatype, i,
+                expert_value(c, received.firstExpert + e, token));
+        }
+    }
+}
+
+static inline void check_out(const struct moe_case *c, const struct moe_arrays *a, int rank)
+{
+    int32_t chosen[64];
+    bool kept[64];
+    size_t wrong = 0, hidden = c->options.hidden;
+    for (size_t t = 0; t < a->count; t++) {
+        choose_experts(c, rank, t, chosen);
+        for (int j = 0; j < c->options.choices; j++) {
+            kept[j] = is_kept(c, chosen[j], rank, t);
+        }
+        for (size_t i = 0; i < hidden; i += 1 + hidden / 50) {
+            double right = expected_sum(c, c->options.datatype, rank, t, kept, weighted_part, i);
+            wrong += get(a->out, c->options.datatype, t * hidden + i) != right;
+        }
+    }
+    EXPECT_EQ(wrong, 0);
+}
+
+// Dispatch, experts, combine; once more by the same route; once more by a new one.
+static inline void round_trip(const struct moe_case *c, struct member *m)
+{
+    tuttiMoe_t moe = NULL;
+    struct moe_arrays a = make_arrays(c, m);
+    if (!EXPECT_OK(tuttiMoeCreate(m->comm, &c->options, &moe))) {
+        return;
+    }
+    tuttiMoeRoute_t route[2] = {NULL, NULL};
+    for (int turn = 0; turn < 3; turn++) {
+        tuttiMoeRoute_t *now = &route[turn / 2];
+        if (turn == 1) {
+            EXPECT_OK(tuttiMoeDispatchAgain(*now, a.tokens, m->stream));
+        } else if (!EXPECT_OK(tuttiMoeDispatch(moe, a.tokens, a.count, a.indices, a.weights, now,
+                                               m->stream))) {
+            break;
+        }
+        EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+        check_received(c, *now, m->rank);
+        run_experts(c, *now);
+        struct tuttiMoeReceived received;
+        EXPECT_OK(tuttiMoeGetReceived(*now, &received));
+        EXPECT_OK(tuttiMoeCombine(*now, received.rows, a.out, m->stream));
+        EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+        check_out(c, &a, m->rank);
+    }
+    EXPECT_OK(tuttiMoeRouteDestroy(route[0]));
+    EXPECT_OK(tuttiMoeRouteDestroy(route[1]));
+    EXPECT_OK(tuttiMoeDestroy(moe));
+    free_arrays(m, &a);
+}
+
+static inline void run_case(int rank, int size, struct moe_case c)
+{
+    struct member m;
+    c.size = size;
+    if (member_join(&m, rank, size)) {
+        round_trip(&c, &m);
+        member_leave(&m);
+    }
+}
+
 #endif

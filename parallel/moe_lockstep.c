@@ -102,7 +102,7 @@ static ncclResult_t run_steps(struct lockstep_run *run, const void *in, void *ou
         first_step_tokens += run->counts[r]; // no step has more
     }
     size_t bytes = first_step_tokens * what->hidden * parallel_type_bytes(what->datatype);
-    TRY_CUDA(cudaMalloc((void **)&run->rows, 2 * bytes + 1));
+    TRY_CUDA(cudaMallocAsync((void **)&run->rows, 2 * bytes + 1, run->stream));
     run->sums = run->rows + bytes;
     for (size_t step = 0; step < steps; step++) {
         TRY(tuttiMoeChunk(what->tokens, run->ranks, what->chunk, step, run->counts, first, NULL));
@@ -135,8 +135,9 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeRunLockstep(ncclComm_t comm,
     ncclResult_t result = parallel_enter_device(comm, &previous);
     if (result == ncclSuccess) {
         result = run_steps(&run, in, out);
-        (void)cudaStreamSynchronize(stream);
-        (void)cudaFree(run.rows);
+        if (run.rows != NULL) { // not cudaFree, which waits for other ranks' work, too
+            (void)cudaFreeAsync(run.rows, stream);
+        }
         parallel_leave_device(previous);
     }
     free(run.counts);

@@ -1,0 +1,105 @@
+// All ranks' tokens in lockstep (case C91). SPDX-License-Identifier: Apache-2.0
+#include "expect.h"
+#include "member.h"
+#include "tutti_parallel/expert.h"
+
+#include <stdint.h>
+
+enum { HIDDEN = 5 };
+static const size_t tokens_c91[] = {500, 200, 256};
+
+static void sizes(void)
+{
+    size_t counts[3], first[3], steps = 0;
+    EXPECT_OK(tuttiMoeChunk(tokens_c91, 3, 256, 0, counts, first, &steps));
+    EXPECT_EQ(steps, 2);
+    EXPECT(counts[0] == 256 && counts[1] == 200 && counts[2] == 256);
+    EXPECT(first[0] == 0 && first[1] == 0 && first[2] == 0);
+    EXPECT_OK(tuttiMoeChunk(tokens_c91, 3, 256, 1, counts, first, NULL));
+    EXPECT(counts[0] == 244 && counts[1] == 0 && counts[2] == 0);
+    EXPECT(first[0] == 256 && first[1] == 200 && first[2] == 256);
+    EXPECT_OK(tuttiMoeChunk(tokens_c91, 3, 256, 2, counts, NULL, NULL));
+    EXPECT(counts[0] == 0 && counts[1] == 0 && counts[2] == 0);
+    EXPECT_OK(tuttiMoeChunk(tokens_c91, 3, 1000, 0, counts, NULL, &steps));
+    EXPECT(steps == 1 && counts[0] == 500);
+    EXPECT_EQ(tuttiMoeChunk(NULL, 3, 256, 0, counts, first, &steps), ncclInvalidArgument);
+    EXPECT_EQ(tuttiMoeChunk(tokens_c91, 0, 256, 0, counts, first, &steps), ncclInvalidArgument);
+    EXPECT_EQ(tuttiMoeChunk(tokens_c91, 3, 0, 0, counts, first, &steps), ncclInvalidArgument);
+}
+
+struct work {
+    struct member m;
+    int calls;
+};
+
+static float element(int rank, size_t token, size_t i)
+{
+    return (float)(rank * 1000 + (int)(token * 7 + i) % 1000);
+}
+
+// Rank r adds (r + 1) * row; checks which rows came.
+static ncclResult_t add_experts(void *context, const void *rows, void *sums, const size_t *counts,
+                                cudaStream_t stream)
+{
+    struct work *work = context;
+    const float *in = rows;
+    float *out = sums;
+    size_t row = 0, wrong = 0;
+    EXPECT_CUDA(cudaStreamSynchronize(stream));
+    for (int r = 0; r < work->m.size; r++) {
+        for (size_t t = 0; t < counts[r]; t++, row++) {
+            for (size_t i = 0; i < HIDDEN; i++) {
+                float value = element(r, t + 256 * (size_t)work->calls, i);
+                wrong += in[row * HIDDEN + i] != value;
+                out[row * HIDDEN + i] = (float)(work->m.rank + 1) * value;
+            }
+        }
+    }
+    EXPECT_EQ(wrong, 0);
+    work->calls++;
+    return ncclSuccess;
+}
+
+static void c91_rank(int rank, int size)
+{
+    struct work work = {.calls = 0};
+    if (!member_join(&work.m, rank, size)) {
+        return;
+    }
+    size_t count = tokens_c91[rank], wrong = 0;
+    float *in = NULL, *out = NULL;
+    EXPECT_CUDA(cudaMalloc((void **)&in, count * HIDDEN * sizeof *in));
+    EXPECT_CUDA(cudaMalloc((void **)&out, count * HIDDEN * sizeof *out));
+    for (size_t i = 0; i < count * HIDDEN; i++) {
+        in[i] = element(rank, i / HIDDEN, i % HIDDEN);
+    }
+    struct tuttiMoeLockstep lockstep = {sizeof lockstep, tokens_c91,  HIDDEN, 256,
+                                        ncclFloat32,     add_experts, &work};
+    EXPECT_OK(tuttiMoeRunLockstep(work.m.comm, &lockstep, in, out, work.m.stream));
+    EXPECT_EQ(work.calls, 2);
+    for (size_t i = 0; i < count * HIDDEN; i++) {
+        wrong += out[i] != 6 * in[i]; // 1 + 2 + 3
+    }
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, NULL, in, out, work.m.stream), ncclInvalidArgument);
+    EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, &lockstep, NULL, out, work.m.stream),
+              ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "in is NULL, but it has");
+    lockstep.chunk = 0;
+    EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, &lockstep, in, out, work.m.stream),
+              ncclInvalidArgument);
+    EXPECT_CUDA(cudaFree(in));
+    EXPECT_CUDA(cudaFree(out));
+    member_leave(&work.m);
+}
+static void c91(void)
+{
+    run_thread_ranks(3, c91_rank, 60);
+}
+
+int main(void)
+{
+    RUN(sizes);
+    RUN(c91);
+    return expect_result();
+}
