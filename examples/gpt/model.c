@@ -119,7 +119,9 @@ ncclResult_t gpt_model_begin_step(struct gpt_model *model, uint64_t step, int mi
         model->batch_room = micro_batches;
     }
     memset(model->batches, 0, (size_t)micro_batches * sizeof *model->batches);
-    TRY_CUDA(cudaMemsetAsync(model->gradients, 0, model->bytes.gradients, model->stream));
+    if (training) {
+        TRY_CUDA(cudaMemsetAsync(model->gradients, 0, model->bytes.gradients, model->stream));
+    }
     return gpt_wait(model);
 }
 

@@ -72,9 +72,9 @@ ncclDataType_t gpt_model_gradient_type(const struct gpt_model *model);
 typedef ncclResult_t (*gpt_gradient_ready)(void *context, int parameter);
 void gpt_model_on_gradient(struct gpt_model *model, gpt_gradient_ready ready, void *context);
 
-// Gradients and losses become 0. step: names the dropout's random numbers. micro_batches: of this
-// step on this rank. tokens: of the global batch (its sequences * context), by which sums are
-// divided. training: false: no dropout.
+// Losses become 0, and gradients in training. step: names the dropout's random numbers.
+// micro_batches: of this step on this rank. tokens: of the global batch (its sequences * context),
+// by which sums are divided. training: false: no dropout, forward passes only.
 ncclResult_t gpt_model_begin_step(struct gpt_model *model, uint64_t step, int micro_batches,
                                   size_t tokens, bool training);
 
@@ -96,7 +96,8 @@ ncclResult_t gpt_stage_backward(void *context, int micro_batch, const void *outp
 struct gpt_losses gpt_model_losses(const struct gpt_model *model);
 
 // Scores of the next token after tokens [count], 1 to context of them: logits: [vocabulary], float,
-// host memory, whole on every tensor rank. Only in a mesh without stages (pp 1). For sampling.
+// host memory, whole on every tensor rank. Only in a mesh without stages (pp 1), on every rank of
+// it. Ends a step: its losses and data are lost.
 ncclResult_t gpt_model_next(struct gpt_model *model, const int32_t *tokens, int count,
                             float *logits);
 

@@ -153,7 +153,7 @@ static bool begin(struct run *run, uint64_t step)
     bool fine = EXPECT_OK(gpt_model_begin_step(run->model, step, plan->micro_batches,
                                                (size_t)plan->sequences * context, true));
     for (int m = 0; m < plan->micro_batches && fine; m++) {
-        size_t first = (size_t)((data_rank * plan->micro_batches + m) * sequences);
+        size_t first = (size_t)(data_rank * plan->micro_batches + m) * (size_t)sequences;
         fine = EXPECT_OK(gpt_model_set_batch(run->model, m, run->tokens + first * context,
                                              run->targets + first * context, first));
     }

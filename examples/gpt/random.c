@@ -2,6 +2,7 @@
 #include "random.h"
 
 #include <math.h>
+#include <stddef.h>
 
 uint64_t gpt_hash(const char *text)
 {
@@ -25,7 +26,7 @@ void gpt_normal(uint64_t seed, uint64_t stream, uint64_t block, double out[4])
                                  (uint32_t)(stream >> 32)};
     uint32_t bits[4];
     gpt_philox(counter, seed, bits);
-    for (int pair = 0; pair < 2; pair++) {
+    for (size_t pair = 0; pair < 2; pair++) {
         double radius = sqrt(-2 * log(uniform(bits[2 * pair])));
         double angle = two_pi * uniform(bits[2 * pair + 1]);
         out[2 * pair] = radius * cos(angle);
