@@ -65,9 +65,11 @@ static bool print_table(const struct runs *r, double bar)
         sum += difference(r, i);
     }
     printf("%6s  %12s  %12s  %12s\n", "step", "tutti", "PyTorch", "difference");
-    for (int i = 0; i < r->steps; i += i == 0 ? 49 : 50) {
-        printf("%6d  %12.7f  %12.7f  %12.2e\n", i + 1, r->loss[0][i], r->loss[1][i],
-               difference(r, i));
+    for (int i = 0; i < r->steps; i++) {
+        if (i == 0 || (i + 1) % 50 == 0 || i == r->steps - 1) {
+            printf("%6d  %12.7f  %12.7f  %12.2e\n", i + 1, r->loss[0][i], r->loss[1][i],
+                   difference(r, i));
+        }
     }
     int worst = worst_step(r);
     bool good = difference(r, worst) <= bar;

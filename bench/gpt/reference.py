@@ -174,7 +174,7 @@ def main():
     export = Export(options.folder)
     model = Model(export, torch.float64 if options.double else torch.float32)
     steps = options.steps or export.batches.shape[0]
-    with open(options.losses, "w", encoding="ascii") as file:
+    with open(options.losses, "w", buffering=1, encoding="ascii") as file:
         train(export, model, steps, lambda step, loss: file.write(f"{step} {loss:.9g}\n"))
 
 
