@@ -10,20 +10,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static void write_settings(FILE *file, const struct gpt_options *o)
+enum { SETTINGS_BYTES = 4096 };
+
+static bool write_settings(FILE *file, const struct gpt_options *o, struct gpt_problem *problem)
 {
-    const struct gpt_config *c = &o->config;
-    (void)fprintf(file, "tutti-gpt-export 1\n");
-    (void)fprintf(file, "layers %d\nwidth %d\nheads %d\nkv_heads %d\ncontext %d\nvocabulary %d\n",
-                  c->layers, c->width, c->heads, c->kv_heads, c->context, c->vocabulary);
-    (void)fprintf(file, "mlp_width %d\nnorm %s\nactivation %s\neps %.17g\nrope_theta %.17g\n",
-                  c->mlp_width, c->norm == GPT_NORM_RMS ? "rms" : "layer",
-                  c->activation == GPT_SWIGLU ? "swiglu" : "gelu", c->eps, c->rope_theta);
-    (void)fprintf(file, "steps %d\nsequences %d\nlearning_rate %.17g\nminimum_rate %.17g\n",
-                  o->steps, o->batch, o->learning_rate, o->minimum_rate);
-    (void)fprintf(file, "warmup %d\nbeta1 %.17g\nbeta2 %.17g\nadam_eps %.17g\n", o->warmup,
-                  o->beta1, o->beta2, o->adam_eps);
-    (void)fprintf(file, "weight_decay %.17g\nclip %.17g\n", o->weight_decay, o->clip);
+    char settings[SETTINGS_BYTES];
+    if (!gpt_options_settings(o, settings, sizeof settings, problem)) {
+        return false;
+    }
+    (void)fprintf(file, "tutti-gpt-export 1\n%svocabulary %d\n", settings, o->config.vocabulary);
+    return true;
 }
 
 static bool write_parameter(FILE *manifest, const char *folder, const struct gpt_parameter *p,
@@ -123,8 +119,8 @@ bool gpt_export(const struct gpt_options *options, const struct gpt_corpus *corp
     if (!open_file(options, "manifest.txt", &manifest, path, problem)) {
         return false;
     }
-    write_settings(manifest, options);
-    bool right = write_parameters(manifest, options, problem) &&
+    bool right = write_settings(manifest, options, problem) &&
+                 write_parameters(manifest, options, problem) &&
                  export_batches(manifest, options, corpus, problem);
     return close_file(manifest, path, problem) && right;
 }

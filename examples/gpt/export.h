@@ -1,7 +1,8 @@
 // For a comparison with another framework: the model's sizes, initial weights and all batches, in a
 // folder of plain files.
-//     manifest.txt   lines of words: "tutti-gpt-export 1", "KEY VALUE" for sizes and settings,
-//                    "parameter NAME ROWS COLUMNS FILE", "batches STEPS SEQUENCES LENGTH FILE"
+//     manifest.txt   lines of words: "tutti-gpt-export 1"; "NAME VALUE" for each setting of model
+//                    and training, as the command line names them; "parameter NAME ROWS COLUMNS
+//                    FILE"; "batches STEPS SEQUENCES LENGTH FILE"
 //     *.float32      whole matrices, row by row, little-endian
 //     batches.int32  [steps x sequences x length], little-endian; length is context + 1: inputs
 //                    are the first `context` tokens, targets the last

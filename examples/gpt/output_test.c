@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "curve.h"
 #include "expect.h"
+#include "export.h"
 #include "losses.h"
+#include "parameters.h"
 #include "sample.h"
 #include "storage.h"
 
@@ -122,6 +124,81 @@ static void choices(void)
     EXPECT(share[3] > 0);
 }
 
+static bool read_file(const char *folder, const char *name, char **data, size_t *bytes)
+{
+    struct gpt_problem problem = {0};
+    char file[GPT_PATH_MAX];
+    return EXPECT(gpt_path_join(file, folder, name, &problem)) &&
+           EXPECT(gpt_read_file(file, data, bytes, &problem));
+}
+
+// Batches are those that a training takes, weights those that it begins with.
+static void check_export(const struct gpt_options *o, const struct gpt_corpus *corpus)
+{
+    enum { LENGTH = 9, BATCHES = 3 * 4 };
+    const struct gpt_place whole = gpt_place_whole();
+    struct gpt_parameters table;
+    char *data = NULL;
+    size_t bytes = 0, found = 0;
+    if (read_file(o->export_folder, "batches.int32", &data, &bytes) &&
+        EXPECT_EQ(bytes, BATCHES * LENGTH * sizeof(int32_t))) {
+        for (size_t i = 0; i < BATCHES; i++) {
+            int32_t tokens[LENGTH], targets[LENGTH];
+            const char *at = data + i * sizeof tokens;
+            gpt_corpus_sequence(corpus, 5, 1 + i / 4, i % 4, tokens, targets);
+            EXPECT_EQ(memcmp(at, tokens, sizeof tokens - sizeof *tokens), 0);
+            EXPECT_EQ(memcmp(at + sizeof *tokens, targets, sizeof tokens - sizeof *tokens), 0);
+        }
+    }
+    free(data);
+    EXPECT_OK(gpt_parameters_make(&o->config, &whole, &table));
+    const struct gpt_parameter *up = gpt_parameter_find(&table, "layer.1.mlp.up");
+    if (EXPECT(up != NULL) &&
+        read_file(o->export_folder, "layer.1.mlp.up.float32", &data, &bytes)) {
+        float values[12 * 8];
+        gpt_parameter_initial(up, 5, values);
+        EXPECT_EQ(bytes, sizeof values);
+        EXPECT_EQ(memcmp(data, values, sizeof values), 0);
+        free(data);
+    }
+    if (read_file(o->export_folder, "manifest.txt", &data, &bytes)) {
+        for (const char *p = data; (p = strstr(p, "\nparameter ")) != NULL; p++) {
+            found++;
+        }
+        EXPECT_EQ(found, table.count);
+        EXPECT_CONTAINS(data, "\nlayers 2\n");
+        EXPECT_CONTAINS(data, "\nparameter layer.1.mlp.up 12 8 layer.1.mlp.up.float32\n");
+        EXPECT_CONTAINS(data, "\nbatches 3 4 9 batches.int32\n");
+        free(data);
+    }
+    gpt_parameters_free(&table);
+}
+
+static void exports(void)
+{
+    char folder[] = "/tmp/gpt_output_test.XXXXXX", option[64], command[64];
+    char *argv[] = {"gpt",         "--layers=2", "--width=8", "--heads=2", "--mlp-width=12",
+                    "--context=8", "--steps=3",  "--batch=4", "--seed=5",  option};
+    struct gpt_options o;
+    struct gpt_corpus corpus;
+    struct gpt_problem problem = {0};
+    if (!EXPECT(mkdtemp(folder) != NULL)) {
+        return;
+    }
+    (void)snprintf(option, sizeof option, "--export=%s", folder);
+    write_text("What is the use of a book, thought Alice, without pictures or conversations? and "
+               "so she was considering in her own mind");
+    EXPECT(gpt_options_read(10, argv, &o, &problem));
+    if (EXPECT(gpt_corpus_open(&corpus, path, 8, &problem)) &&
+        EXPECT(gpt_export(&o, &corpus, &problem))) {
+        check_export(&o, &corpus);
+    }
+    EXPECT_STR(problem.text, "");
+    gpt_corpus_close(&corpus);
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    EXPECT_EQ(system(command), 0);
+}
+
 int main(void)
 {
     int fd = mkstemp(path);
@@ -132,6 +209,7 @@ int main(void)
     RUN(losses);
     RUN(curves);
     RUN(choices);
+    RUN(exports);
     (void)unlink(path);
     return expect_result();
 }
