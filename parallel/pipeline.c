@@ -35,7 +35,7 @@ static ncclResult_t check_type(const char *name, ncclDataType_t type, int stage)
 
 static ncclResult_t check_elements(const char *name, size_t elements, int microBatches, int stage)
 {
-    size_t most = SIZE_MAX / 64 / ((size_t)microBatches + 2 * PIPELINE_SENT);
+    size_t most = SIZE_MAX / 64 / ((size_t)microBatches + PIPELINE_SENT);
     return elements <= most ? ncclSuccess
                             : tuttiFail(ncclInvalidArgument,
                                         "tuttiPipelineCreate: %s is %zu at stage %d, must be at "
@@ -105,10 +105,14 @@ static ncclResult_t make_buffers(struct tuttiPipeline *p)
     if (p->bytes > 0) {
         TRY_CUDA(cudaMalloc((void **)&p->memory, p->bytes));
     }
-    for (int kind = 0; kind < 2; kind++) {
-        for (int i = 0; i < PIPELINE_SENT; i++) {
-            TRY_CUDA(cudaEventCreateWithFlags(&p->has_left[kind][i], cudaEventDisableTiming));
-        }
+    return ncclSuccess;
+}
+
+static ncclResult_t make_events(struct tuttiPipeline *p)
+{
+    for (int i = 0; i < 2 * PIPELINE_SENT; i++) {
+        cudaEvent_t *event = &p->has_left[i / PIPELINE_SENT][i % PIPELINE_SENT];
+        TRY_CUDA(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
     }
     return ncclSuccess;
 }
@@ -144,6 +148,23 @@ static ncclResult_t compare(const char *name, int64_t first, int64_t other, int 
                            name, (long long)first, (long long)other, stage);
 }
 
+// Stage s against stage 0, and against the one before it.
+static ncclResult_t compare_card(const struct card *card, int s)
+{
+    TRY(compare("schedule", card[0].schedule, card[s].schedule, s));
+    TRY(compare("microBatches", card[0].microBatches, card[s].microBatches, s));
+    TRY(compare("activationType", card[0].activationType, card[s].activationType, s));
+    TRY(compare("gradientType", card[0].gradientType, card[s].gradientType, s));
+    TRY(compare("backward != NULL", card[0].has_backward, card[s].has_backward, s));
+    return card[s - 1].outputElements == card[s].inputElements
+               ? ncclSuccess
+               : tuttiFail(ncclInvalidUsage,
+                           "tuttiPipelineCreate: outputElements is %llu at stage %d, inputElements "
+                           "%llu at stage %d, must be equal",
+                           (unsigned long long)card[s - 1].outputElements, s - 1,
+                           (unsigned long long)card[s].inputElements, s);
+}
+
 static ncclResult_t compare_cards(const struct card *card, int stages)
 {
     for (int s = 0; s < stages; s++) {
@@ -153,18 +174,7 @@ static ncclResult_t compare_cards(const struct card *card, int stages)
         }
     }
     for (int s = 1; s < stages; s++) {
-        TRY(compare("schedule", card[0].schedule, card[s].schedule, s));
-        TRY(compare("microBatches", card[0].microBatches, card[s].microBatches, s));
-        TRY(compare("activationType", card[0].activationType, card[s].activationType, s));
-        TRY(compare("gradientType", card[0].gradientType, card[s].gradientType, s));
-        TRY(compare("backward != NULL", card[0].has_backward, card[s].has_backward, s));
-        if (card[s - 1].outputElements != card[s].inputElements) {
-            return tuttiFail(ncclInvalidUsage,
-                             "tuttiPipelineCreate: outputElements is %llu at stage %d, "
-                             "inputElements %llu at stage %d, must be equal",
-                             (unsigned long long)card[s - 1].outputElements, s - 1,
-                             (unsigned long long)card[s].inputElements, s);
-        }
+        TRY(compare_card(card, s));
     }
     return ncclSuccess;
 }
@@ -209,7 +219,8 @@ static ncclResult_t make_stage(struct tuttiPipeline *p, const struct tuttiPipeli
     TRY(check_options(options, p->stage, p->stages));
     p->options = *options;
     TRY(make_lists(p));
-    return make_buffers(p);
+    TRY(make_buffers(p));
+    return make_events(p);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiPipelineCreate(ncclComm_t comm,
@@ -239,7 +250,7 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineCreate(ncclComm_t comm,
         }
         result = agree(p, result);
     }
-    if (result != ncclSuccess) {
+    if (result != ncclSuccess || pipeline == NULL) {
         (void)tuttiPipelineDestroy(p);
         return result;
     }

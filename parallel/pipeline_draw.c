@@ -4,11 +4,9 @@
 #include "fail.h"
 #include "schedule.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     LEFT = 96, // of the stages' rows
@@ -236,8 +234,7 @@ static ncclResult_t write_file(struct picture *picture, const char *path,
     picture->width = wanted < LEAST_WIDTH ? LEAST_WIDTH : wanted > MOST_WIDTH ? MOST_WIDTH : wanted;
     picture->file = fopen(path, "we");
     if (picture->file == NULL) {
-        return tuttiFail(ncclSystemError, "tuttiPipelineDraw: cannot write %s: %s", path,
-                         strerror(errno));
+        return tuttiFail(ncclSystemError, "tuttiPipelineDraw: cannot write %s: %m", path);
     }
     put_head(picture, schedule, panel, panels, TOP + panels * step);
     for (int i = 0; i < panels; i++) {
@@ -248,8 +245,7 @@ static ncclResult_t write_file(struct picture *picture, const char *path,
     bool is_bad = ferror(picture->file) != 0;
     return fclose(picture->file) == 0 && !is_bad
                ? ncclSuccess
-               : tuttiFail(ncclSystemError, "tuttiPipelineDraw: cannot write all of %s: %s", path,
-                           strerror(errno));
+               : tuttiFail(ncclSystemError, "tuttiPipelineDraw: cannot write all of %s: %m", path);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiPipelineDraw(const char *path,

@@ -34,8 +34,9 @@ static ncclResult_t check_stage(const char *name, int stages, int stage, const v
                          stages - 1);
     }
     if (result == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: where the result goes is NULL (stage %d)", name,
-                         stage);
+        (void)tuttiFail(ncclInvalidArgument, "%s: a pointer to times or to the result is NULL",
+                        name);
+        return ncclInvalidArgument;
     }
     return ncclSuccess;
 }
