@@ -7,7 +7,6 @@
 typedef float floats __attribute__((vector_size(32)));
 typedef uint32_t words __attribute__((vector_size(32)));
 typedef int32_t mask __attribute__((vector_size(32)));
-typedef uint16_t halves __attribute__((vector_size(16)));
 
 enum { DOT_LANES = 32 };
 
@@ -30,18 +29,35 @@ static inline uint16_t narrow_one(float value)
     return (uint16_t)(bits >> 16);
 }
 
-static inline floats widen(const uint16_t *from)
+static inline words load_words(const void *from)
 {
-    halves elements;
-    memcpy(&elements, from, sizeof elements);
-    return (floats)(__builtin_convertvector(elements, words) << 16);
+    words value;
+    memcpy(&value, from, sizeof value);
+    return value;
 }
 
-static inline halves narrow(floats value)
+// bf16 elements stand two in a word; all of one half make a vector without being moved about.
+static inline floats low_halves(words elements)
+{
+    return (floats)(elements << 16);
+}
+
+static inline floats high_halves(words elements)
+{
+    return (floats)(elements & 0xffff0000u);
+}
+
+// As narrow_one; the rounded bits are the upper half of each word.
+static inline words narrow_up(floats value)
 {
     words bits = (words)value, is_nan = (words)(mask)(value != value);
-    words rounded = (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
-    return __builtin_convertvector((rounded & ~is_nan) | (0x7fffu & is_nan), halves);
+    words rounded = bits + 0x7fffu + ((bits >> 16) & 1);
+    return (rounded & ~is_nan) | (0x7fff0000u & is_nan);
+}
+
+static inline words join_halves(floats low, floats high)
+{
+    return (narrow_up(low) >> 16) | (narrow_up(high) & 0xffff0000u);
 }
 
 static inline int may_pass(const void *to, int past)
@@ -127,19 +143,17 @@ static void sum_bfloat16(void *to, const void *const *rows, const double *weight
     for (; i + 32 <= hidden; i += 32) {
         floats sum[4] = {{0}};
         for (int r = 0; r < count; r++) {
-            const uint16_t *row = (const uint16_t *)rows[r] + i;
             float factor = factor_of(weights, r);
+            const uint16_t *row = (const uint16_t *)rows[r] + i;
+            words first = load_words(row), second = load_words(row + 16);
+            const floats value[4] = {low_halves(first) * factor, high_halves(first) * factor,
+                                     low_halves(second) * factor, high_halves(second) * factor};
             for (int k = 0; k < 4; k++) {
-                floats value = widen(row + 8 * k) * factor;
-                sum[k] = r == 0 ? value : sum[k] + value;
+                sum[k] = r == 0 ? value[k] : sum[k] + value[k];
             }
         }
-        for (int k = 0; k < 4; k += 2) {
-            halves both[2] = {narrow(sum[k]), narrow(sum[k + 1])};
-            floats bits;
-            memcpy(&bits, both, sizeof bits);
-            store_floats(out + i + 8 * k, bits, past);
-        }
+        store_floats(out + i, (floats)join_halves(sum[0], sum[1]), past);
+        store_floats(out + i + 16, (floats)join_halves(sum[2], sum[3]), past);
     }
     for (; i < hidden; i++) {
         float sum = 0;
