@@ -22,7 +22,7 @@ enum { MOE_MOST_CHOICES = 64 };
 // How rows move; a table for each path. Both enqueue, and both meet the other ranks in between.
 struct moe_path {
     // When a tuttiMoe is made and ends; NULL: nothing to do.
-    ncclResult_t (*open)(tuttiMoe_t moe);
+    ncclResult_t (*open)(tuttiMoe_t moe, cudaStream_t stream);
     void (*close)(tuttiMoe_t moe);
     // push, then copy inside the window.
     ncclResult_t (*dispatch)(tuttiMoeRoute_t route, const struct moe_job *job, const void *tokens,

@@ -268,12 +268,13 @@ static void gradients_rank(int rank, int size)
     if (!member_join(&m, rank, size)) {
         return;
     }
-    for (int turn = 0; turn < 4; turn++) {
+    for (int turn = 0; turn < 6; turn++) { // the last two by kernels
         tuttiMoe_t moe = NULL;
         struct moe_case c = case_of(size, 6, 3, 71);
         c.tokens = odd_tokens;
         c.options.datatype = turn % 2 == 0 ? ncclFloat32 : ncclBfloat16;
         c.options.rule = turn < 2 ? tuttiMoeGrow : tuttiMoeDrop;
+        c.options.path = turn < 4 ? tuttiMoePathAuto : tuttiMoePathKernel;
         c.options.capacity = 5;
         if (EXPECT_OK(tuttiMoeCreate(m.comm, &c.options, &moe))) {
             check_all(&c, &m, moe);

@@ -266,10 +266,20 @@ static ncclResult_t describe(tuttiMoe_t moe)
     return ncclSuccess;
 }
 
-static ncclResult_t choose_path(tuttiMoe_t moe)
+static ncclResult_t choose_path(tuttiMoe_t moe, cudaStream_t stream)
 {
-    moe->path = moe->options.path == tuttiMoePathKernel ? &moe_kernel_path : &moe_native_path;
-    return moe->path->open != NULL ? moe->path->open(moe) : ncclSuccess;
+#ifdef MOE_NATIVE
+    bool kernels = moe->options.path == tuttiMoePathKernel;
+    moe->path = kernels ? &moe_kernel_path : &moe_native_path;
+#else
+    if (moe->options.path == tuttiMoePathNative) {
+        return tuttiFail(ncclInvalidUsage,
+                         "tuttiMoeCreate: rank %d: path: the native path is for virtual GPUs",
+                         moe->rank);
+    }
+    moe->path = &moe_kernel_path;
+#endif
+    return moe->path->open != NULL ? moe->path->open(moe, stream) : ncclSuccess;
 }
 
 // What tuttiMoeDestroy frees, also of a tuttiMoe that was not finished.
@@ -299,7 +309,7 @@ static ncclResult_t fill_moe(tuttiMoe_t moe, const struct tuttiMoeOptions *optio
     TRY_CUDA(cudaMallocAsync((void **)&moe->meeting, bytes, stream));
     TRY_CUDA(cudaMemsetAsync(moe->meeting, 0, bytes, stream));
     TRY(moe_reserve(moe, 1, 1, stream));
-    return choose_path(moe);
+    return choose_path(moe, stream);
 }
 
 static ncclResult_t create(ncclComm_t comm, const struct tuttiMoeOptions *options, tuttiMoe_t *moe,

@@ -114,6 +114,42 @@ static void c92_24_ranks(void)
     run_thread_ranks(24, c92_rank, 120);
 }
 
+// ---- Kernels ------------------------------------------------------------------------------------
+
+// The same rows and the same bits by kernels over the windows.
+static void kernels_rank(int rank, int size)
+{
+    static const ncclDataType_t types[] = {ncclFloat32, ncclBfloat16, ncclFloat64};
+    struct moe_case c = case_of(size, 2 * size + 1, 3, 24);
+    struct member m;
+    c.tokens = odd_tokens;
+    c.options.path = tuttiMoePathKernel;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    for (int type = 0; type < 3; type++) {
+        c.options.datatype = types[type];
+        c.options.hidden = type == 2 ? 9 : 24; // not in packs of 16 bytes, and in packs
+        c.options.align = type == 1 ? 8 : 1;
+        c.options.rule = type == 1 ? tuttiMoeDrop : tuttiMoeGrow;
+        c.options.capacity = 4;
+        round_trip(&c, &m);
+    }
+    c.tokens = nobody;
+    round_trip(&c, &m);
+    member_leave(&m);
+}
+static void kernels(void)
+{
+    run_thread_ranks(1, kernels_rank, 60);
+    run_thread_ranks(2, kernels_rank, 60);
+    run_thread_ranks(5, kernels_rank, 60);
+}
+static void kernels_of_processes(void)
+{
+    run_ranks(3, kernels_rank, 60);
+}
+
 // ---- Capacity -----------------------------------------------------------------------------------
 
 static void drop_rank(int rank, int size)
@@ -293,6 +329,8 @@ int main(void)
     RUN(c89);
     RUN(c92);
     RUN(c92_24_ranks);
+    RUN(kernels);
+    RUN(kernels_of_processes);
     RUN(drops);
     RUN(reports);
     RUN(bad_choices);
