@@ -21,11 +21,13 @@ static void every_byte(int rank, int size)
         p.types[0] = types[i % 3];
         p.types[1] = types[(i + i / 3) % 3];
         run_parcel(&m, p);
-        run_parcel(&m, make_parcel(&m, schedule, micros[i / 2], 0));
+        if (micros[i / 2] == 3) {
+            run_parcel(&m, make_parcel(&m, schedule, 3, 0));
+        }
     }
     run_parcel(&m, make_parcel(&m, tuttiPipeline1F1B, 5, 300001));
     for (int slow = 0; slow < size; slow++) { // the others run ahead of one that sleeps
-        struct parcel p = make_parcel(&m, tuttiPipelineGPipe, 6, 3000);
+        struct parcel p = make_parcel(&m, tuttiPipelineGPipe, 4, 3000);
         p.sleep_ms = rank == slow ? 2 : 0;
         run_parcel(&m, p);
     }
