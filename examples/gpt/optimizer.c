@@ -292,10 +292,14 @@ size_t gpt_optimizer_bytes(const struct gpt_optimizer *optimizer)
 size_t gpt_optimizer_predict_bytes(const struct gpt_optimizer *optimizer)
 {
     const struct gpt_parameters *table = gpt_model_parameters(optimizer->model);
-    size_t dense = table->dense, experts = table->experts;
-    if (optimizer->zero) {
-        dense /= (size_t)optimizer->sets[0].ranks;
-        experts /= (size_t)optimizer->sets[1].ranks;
+    size_t elements = 0;
+    for (int s = 0; s < 2; s++) {
+        const struct gpt_set *set = &optimizer->sets[s];
+        size_t all = 0;
+        for (int i = 0; i < set->count; i++) {
+            all += gpt_slice_elements(&table->all[set->first + i]);
+        }
+        elements += optimizer->zero ? all / (size_t)set->ranks : all;
     }
-    return bytes_of(optimizer, dense + experts);
+    return bytes_of(optimizer, elements);
 }

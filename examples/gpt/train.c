@@ -88,20 +88,18 @@ static bool draw_pipeline(struct gpt_training *training, struct gpt_problem *pro
         gpt_nccl(problem, tuttiPipelineIdealBubble(o->pp, o->micro_batches, &ideal), "bubble");
     if (right) {
         gpt_progress_say(&training->progress,
-                         "pipeline: stages wait %.1f %% of the time, at best "
-                         "%.1f %%",
+                         "pipeline: stages wait %.1f %% of the time; the ideal is %.1f %%",
                          100 * bubble, 100 * ideal);
     }
     if (right && training->world->rank == 0) {
-        right = gpt_nccl(
-            problem,
-            tuttiPipelineDraw(o->pipeline,
-                              o->schedule == GPT_GPIPE ? tuttiPipelineGPipe : tuttiPipeline1F1B,
-                              o->pp, o->micro_batches, times),
-            o->pipeline);
+        gpt_nccl(problem,
+                 tuttiPipelineDraw(
+                     o->pipeline, o->schedule == GPT_GPIPE ? tuttiPipelineGPipe : tuttiPipeline1F1B,
+                     o->pp, o->micro_batches, times),
+                 o->pipeline);
     }
     free(times);
-    return right;
+    return right && gpt_world_agree(training->world, problem);
 }
 
 static bool close_output(struct gpt_training *training, FILE *losses, struct gpt_problem *problem)
@@ -162,15 +160,16 @@ static bool after(struct gpt_training *training, struct gpt_problem *problem)
     const struct gpt_options *o = training->options;
     uint64_t step = training->step;
     bool is_last = step == (uint64_t)o->steps;
-    bool right = !is_due(o->validate_every, step, o->steps) || validate(training, problem);
+    // The picture first: a validation is a run of the pipeline too.
+    bool right = o->pipeline == NULL || !is_last || draw_pipeline(training, problem);
+    if (right && is_due(o->validate_every, step, o->steps)) {
+        right = validate(training, problem);
+    }
     if (right && o->checkpoints != NULL && (is_last || is_due(o->save_every, step, o->steps))) {
         right = save(training, problem);
     }
     if (right && o->memory && is_last) {
         right = gpt_memory_table(training, problem);
-    }
-    if (right && o->pipeline != NULL && is_last) {
-        right = draw_pipeline(training, problem);
     }
     gpt_progress_skip(&training->progress);
     return right;
