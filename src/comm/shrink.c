@@ -10,6 +10,7 @@
 #include "comm/meet.h"
 
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,12 +85,25 @@ static ncclResult_t make_tag(struct ncclComm *parent, const int *members, int co
     return ncclSuccess;
 }
 
+// Others may hear of it before they see who has died.
+static void report_shrink(struct ncclComm *parent)
+{
+    char text[400] = "it called ncclCommShrink with NCCL_SHRINK_ABORT";
+    const char *why = NULL;
+    if (parent->board != NULL && tt_board_look(parent) != ncclSuccess &&
+        tt_board_failure(parent->board, NULL, &why) != ncclSuccess) {
+        (void)snprintf(text, sizeof text, "it called ncclCommShrink with NCCL_SHRINK_ABORT: %.300s",
+                       why);
+    }
+    tt_meet_report_failure(parent, text);
+}
+
 // What the parent still does ends, with an error; on the ranks that are left out too.
 static ncclResult_t end_parents_work(struct ncclComm *parent)
 {
     bool gave_up = false;
     if (!tt_meet_has_failed(parent)) {
-        tt_meet_report_failure(parent, "it called ncclCommShrink with NCCL_SHRINK_ABORT");
+        report_shrink(parent);
     }
     (void)tt_comm_fail(parent, ncclInternalError,
                        "the communicator was shrunk with NCCL_SHRINK_ABORT");

@@ -23,19 +23,20 @@ enum { IS_SANITIZED = 0 };
 // ones (one or two mappings each, 8 MiB of addresses).
 static const struct {
     const char *name;
-    long slack; // by which it may grow
+    long slack;         // by which it may grow
+    long for_each_core; // beyond two: workers that have blocks and stacks of their own
     bool with_sanitizers;
 } known[HOLDINGS] = {
-    [RESIDENT_KIB] = {"resident KiB", 4096, false},
-    [ANONYMOUS_KIB] = {"anonymous KiB", 1024, false},
-    [HEAP_KIB] = {"heap KiB", 128, false},
-    [MAPPINGS] = {"mappings", 6, false},
-    [MAPPED_MIB] = {"mapped MiB", 32, false},
-    [DESCRIPTORS] = {"descriptors", 0, true},
-    [THREADS] = {"threads", 0, true},
-    [CHILDREN] = {"children", 0, true},
-    [DEVICE_KIB] = {"device KiB", 0, true},
-    [ENTRIES] = {"entries", 1000, true}, // told, not judged: other programs have some, too,
+    [RESIDENT_KIB] = {"resident KiB", 4096, 64, false},
+    [ANONYMOUS_KIB] = {"anonymous KiB", 1024, 64, false},
+    [HEAP_KIB] = {"heap KiB", 128, 0, false},
+    [MAPPINGS] = {"mappings", 6, 4, false},
+    [MAPPED_MIB] = {"mapped MiB", 32, 0, false},
+    [DESCRIPTORS] = {"descriptors", 0, 0, true},
+    [THREADS] = {"threads", 0, 0, true},
+    [CHILDREN] = {"children", 0, 0, true},
+    [DEVICE_KIB] = {"device KiB", 0, 0, true},
+    [ENTRIES] = {"entries", 1000, 0, true}, // told, not judged: other programs have some, too,
 };
 
 // Entries of a folder; of a name with `part` in it.
@@ -145,7 +146,8 @@ struct holdings take_holdings(bool with_devices)
 
 static bool is_kept(int i, const struct holdings *first, const struct holdings *now)
 {
-    return now->of[i] <= first->of[i] + known[i].slack ||
+    long cores = sysconf(_SC_NPROCESSORS_ONLN), more = cores > 2 ? cores - 2 : 0;
+    return now->of[i] <= first->of[i] + known[i].slack + known[i].for_each_core * more ||
            (IS_SANITIZED && !known[i].with_sanitizers);
 }
 

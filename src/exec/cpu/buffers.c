@@ -236,7 +236,7 @@ static ncclResult_t map_segment(const struct tt_host *host, int rank, int slot,
 static struct reached *reached_of(struct tt_buffers *memory, int rank)
 {
     if (memory->reached == NULL) {
-        memory->reached = calloc((size_t)memory->nranks, sizeof *memory->reached);
+        memory->reached = calloc((size_t)memory->nranks, sizeof(void *));
     }
     if (memory->reached != NULL && memory->reached[rank] == NULL) {
         memory->reached[rank] = calloc(1, sizeof *memory->reached[rank]);
