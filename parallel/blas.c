@@ -19,7 +19,7 @@ static bool load(const char *library)
 {
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
-        const char *text = dlerror();
+        const char *text = dlerror(); // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
         (void)snprintf(problem, sizeof problem, "%s", text == NULL ? "it cannot be loaded" : text);
         return false;
     }
@@ -46,7 +46,7 @@ static bool load(const char *library)
 static void find(void)
 {
     static const char *const libraries[] = {"libopenblas.so.0", "libcblas.so.3", "libblas.so.3"};
-    const char *named = getenv("TUTTI_BLAS");
+    const char *named = getenv("TUTTI_BLAS"); // NOLINT(concurrency-mt-unsafe): read once
     if (named != NULL && named[0] != 0) {
         if (strcmp(named, "none") != 0 && !load(named)) {
             (void)snprintf(name, sizeof name, "%s", named);

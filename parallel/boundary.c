@@ -69,7 +69,7 @@ static ncclResult_t choose(struct tuttiBoundary *b, enum tuttiBoundaryWay way)
 static ncclResult_t make_memory(struct tuttiBoundary *b)
 {
     const size_t row = b->norm.width * parallel_element_bytes(b->norm.types.activations);
-    struct parallel_part part;
+    struct parallel_part part = {0};
     TRY(parallel_part(b->comm, b->most, &part));
     size_t kept = b->is_fused ? b->most : parallel_part_count(&part, 0);
     TRY(ncclMemAlloc(&b->rows, b->most * row));
@@ -82,6 +82,11 @@ static ncclResult_t make_memory(struct tuttiBoundary *b)
     TRY_CUDA(cudaMallocAsync(&b->gamma, row, b->stream));
     TRY_CUDA(cudaStreamSynchronize(b->stream));
     return ncclSuccess;
+}
+
+static ncclResult_t wait_for_stream(const struct tuttiBoundary *b)
+{
+    return parallel_cuda((int)cudaStreamSynchronize(b->stream), "cudaStreamSynchronize");
 }
 
 static ncclResult_t first_of(ncclResult_t a, ncclResult_t b)
@@ -102,16 +107,17 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryDestroy(struct tuttiBoundary *boundary
         return ncclSuccess;
     }
     int previous = 0;
-    TRY(parallel_enter_device(b->comm, &previous));
-    ncclResult_t result =
-        parallel_cuda((int)cudaStreamSynchronize(b->stream), "cudaStreamSynchronize");
+    ncclResult_t entered = parallel_enter_device(b->comm, &previous);
+    ncclResult_t result = first_of(entered, wait_for_stream(b));
     if (b->window != NULL) {
         result = first_of(result, ncclCommWindowDeregister(b->comm, b->window));
     }
     result = first_of(result, ncclMemFree(b->rows));
     result = first_of(result, free_device_memory(b, b->residual));
     result = first_of(result, free_device_memory(b, b->gamma));
-    parallel_leave_device(previous);
+    if (entered == ncclSuccess) {
+        parallel_leave_device(previous);
+    }
     free(b);
     return result;
 }
@@ -185,11 +191,6 @@ static ncclResult_t begin(const char *call, const struct tuttiBoundary *b, size_
                          call, tokens, b->most);
     }
     return parallel_part(b->comm, tokens, part);
-}
-
-static ncclResult_t wait_for_stream(const struct tuttiBoundary *b)
-{
-    return parallel_cuda((int)cudaStreamSynchronize(b->stream), "cudaStreamSynchronize");
 }
 
 static struct tuttiSequence sequence_of(const struct tuttiBoundary *b, size_t tokens,
@@ -295,7 +296,7 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryForward(struct tuttiBoundary *boundary
                                                   const struct tuttiBoundaryInput *input)
 {
     static const char *const call = "tuttiBoundaryForward";
-    struct parallel_part part;
+    struct parallel_part part = {0};
     TRY(begin(call, boundary, tokens, &part));
     if (input == NULL) {
         return tuttiFail(ncclInvalidArgument, "%s: input is NULL", call);
@@ -313,7 +314,7 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryReduce(struct tuttiBoundary *boundary,
                                                  void *x)
 {
     static const char *const call = "tuttiBoundaryReduce";
-    struct parallel_part part;
+    struct parallel_part part = {0};
     TRY(begin(call, boundary, tokens, &part));
     TRY(parallel_check_pointer(call, "x", x, part.count * boundary->norm.width));
     struct tuttiSequence sequence = sequence_of(boundary, tokens, boundary->norm.types.activations);
@@ -325,11 +326,28 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryGather(struct tuttiBoundary *boundary,
                                                  const void *x, const void *gamma, const void *beta)
 {
     static const char *const call = "tuttiBoundaryGather";
-    struct parallel_part part;
+    struct parallel_part part = {0};
     TRY(begin(call, boundary, tokens, &part));
     TRY(parallel_check_pointer(call, "x", x, part.count * boundary->norm.width));
     TRY(wait_for_stream(boundary));
     return norm_and_gather(boundary, &part, x, gamma, beta);
+}
+
+static ncclResult_t check_backward(const struct tuttiBoundary *b, const struct parallel_part *part,
+                                   const struct tuttiBoundaryGradients *g)
+{
+    static const char *const call = "tuttiBoundaryBackward";
+    const size_t width = b->norm.width;
+    if (g == NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", call);
+    }
+    if (b->norm.kind == TUTTI_RMS_NORM && g->dbeta != NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: rank %d: dbeta is %p, must be NULL for RMSNorm",
+                         call, part->rank, g->dbeta);
+    }
+    TRY(parallel_check_pointer(call, "x", g->x, part->count * width));
+    TRY(parallel_check_pointer(call, "dx", g->dx, part->count * width));
+    return parallel_check_pointer(call, "partial", g->partial, part->total * width);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiBoundaryBackward(struct tuttiBoundary *boundary, size_t tokens,
@@ -338,20 +356,11 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryBackward(struct tuttiBoundary *boundar
     static const char *const call = "tuttiBoundaryBackward";
     const struct tuttiBoundary *b = boundary;
     const struct tuttiBoundaryGradients *g = gradients;
-    struct parallel_part part;
+    struct parallel_part part = {0};
     TRY(begin(call, b, tokens, &part));
-    if (g == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", call);
-    }
+    TRY(check_backward(b, &part, g));
     const size_t width = b->norm.width;
     const ncclDataType_t type = b->norm.types.gradients;
-    if (b->norm.kind == TUTTI_RMS_NORM && g->dbeta != NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: rank %d: dbeta is %p, must be NULL for RMSNorm",
-                         call, part.rank, g->dbeta);
-    }
-    TRY(parallel_check_pointer(call, "x", g->x, part.count * width));
-    TRY(parallel_check_pointer(call, "dx", g->dx, part.count * width));
-    TRY(parallel_check_pointer(call, "partial", g->partial, tokens * width));
     struct tuttiSequence sequence = sequence_of(b, tokens, type);
     void *own = parallel_at_mutable(g->partial, type, part.first * width);
     TRY(tuttiSequenceReduceScatter(&sequence, g->partial, own));

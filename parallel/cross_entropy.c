@@ -119,7 +119,7 @@ PARALLEL_EXPORT ncclResult_t tuttiCrossEntropyForward(const struct tuttiCrossEnt
                                                       double *sums)
 {
     static const char *const call = "tuttiCrossEntropyForward";
-    struct parallel_part part;
+    struct parallel_part part = {0};
     double *row = NULL;
     TRY(check(call, entropy, tokens, targets, &part));
     TRY(parallel_check_pointer(call, "logits", logits, tokens * part.count));
@@ -142,7 +142,7 @@ PARALLEL_EXPORT ncclResult_t tuttiCrossEntropyBackward(const struct tuttiCrossEn
                                                        double scale)
 {
     static const char *const call = "tuttiCrossEntropyBackward";
-    struct parallel_part part;
+    struct parallel_part part = {0};
     double *row = NULL;
     TRY(check(call, entropy, tokens, targets, &part));
     TRY(parallel_check_pointer(call, "logits", logits, tokens * part.count));

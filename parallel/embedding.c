@@ -60,7 +60,7 @@ PARALLEL_EXPORT ncclResult_t tuttiEmbeddingForward(const struct tuttiEmbedding *
 {
     static const char *const call = "tuttiEmbeddingForward";
     const struct tuttiEmbedding *e = embedding;
-    struct parallel_part part;
+    struct parallel_part part = {0};
     if ((options & ~TUTTI_LEAVE_PARTIAL) != 0) {
         return tuttiFail(ncclInvalidArgument,
                          "%s: options is %d, must be 0 or TUTTI_LEAVE_PARTIAL (%d)", call, options,
@@ -116,7 +116,7 @@ PARALLEL_EXPORT ncclResult_t tuttiEmbeddingBackward(const struct tuttiEmbedding 
 {
     static const char *const call = "tuttiEmbeddingBackward";
     const struct tuttiEmbedding *e = embedding;
-    struct parallel_part part;
+    struct parallel_part part = {0};
     TRY(check(call, e, tokens, words, &part));
     TRY(parallel_check_pointer(call, "dy", dy, tokens * e->width));
     TRY(parallel_check_pointer(call, "dtable", dtable, part.count * e->width));

@@ -50,20 +50,23 @@ static ncclResult_t check_beta(const char *call, const struct tuttiNorm *norm, c
                            call, name, beta);
 }
 
-static ncclResult_t make_rows(const char *call, size_t width, struct rows *rows)
+// Zeros; rows.n is to be freed, and NULL without memory.
+static struct rows make_rows(size_t width)
 {
     double *memory = calloc(ROWS * width, sizeof *memory);
-    if (memory == NULL) {
-        return tuttiFail(ncclSystemError, "%s: no memory for rows of %zu elements", call, width);
-    }
-    *rows = (struct rows){memory,
-                          memory + width,
-                          memory + 2 * width,
-                          memory + 3 * width,
-                          memory + 4 * width,
-                          memory + 5 * width,
-                          memory + 6 * width};
-    return ncclSuccess;
+    return memory == NULL ? (struct rows){0}
+                          : (struct rows){memory,
+                                          memory + width,
+                                          memory + 2 * width,
+                                          memory + 3 * width,
+                                          memory + 4 * width,
+                                          memory + 5 * width,
+                                          memory + 6 * width};
+}
+
+static ncclResult_t no_memory(const char *call, const struct tuttiNorm *norm)
+{
+    return tuttiFail(ncclSystemError, "%s: no memory for rows of %zu elements", call, norm->width);
 }
 
 // The sum of a[i] * b[i] (b NULL: of a[i]), in LANES sums that are added in order.
@@ -120,12 +123,14 @@ PARALLEL_EXPORT ncclResult_t tuttiNormForward(const struct tuttiNorm *norm, size
                                               void *y)
 {
     static const char *const call = "tuttiNormForward";
-    struct rows rows = {NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     TRY(parallel_norm_check(call, norm, tokens));
     TRY(check_beta(call, norm, "beta", beta));
     TRY(parallel_check_pointer(call, "x", x, tokens * norm->width));
     TRY(parallel_check_pointer(call, "y", y, tokens * norm->width));
-    TRY(make_rows(call, norm->width, &rows));
+    struct rows rows = make_rows(norm->width);
+    if (rows.n == NULL) {
+        return no_memory(call, norm);
+    }
     load_gamma(norm, gamma, rows.gamma);
     if (beta != NULL) { // else zeros, from calloc
         parallel_load(beta, norm->types.weights, 0, norm->width, rows.beta);
@@ -179,7 +184,6 @@ PARALLEL_EXPORT ncclResult_t tuttiNormBackward(const struct tuttiNorm *norm, siz
 {
     static const char *const call = "tuttiNormBackward";
     const struct tuttiNormGradients *g = gradients;
-    struct rows rows = {NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     TRY(parallel_norm_check(call, norm, tokens));
     if (g == NULL) {
         return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", call);
@@ -189,7 +193,10 @@ PARALLEL_EXPORT ncclResult_t tuttiNormBackward(const struct tuttiNorm *norm, siz
     TRY(parallel_check_pointer(call, "x", g->x, tokens * width));
     TRY(parallel_check_pointer(call, "dy", g->dy, tokens * width));
     TRY(parallel_check_pointer(call, "dx", g->dx, tokens * width));
-    TRY(make_rows(call, width, &rows));
+    struct rows rows = make_rows(width);
+    if (rows.n == NULL) {
+        return no_memory(call, norm);
+    }
     load_gamma(norm, g->gamma, rows.gamma);
     for (size_t t = 0; t < tokens; t++) {
         parallel_load(g->x, norm->types.activations, t * width, width, rows.n);

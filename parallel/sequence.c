@@ -12,7 +12,7 @@
 PARALLEL_EXPORT ncclResult_t tuttiSequenceOwn(size_t tokens, ncclComm_t comm, size_t *first,
                                               size_t *count)
 {
-    struct parallel_part part;
+    struct parallel_part part = {0, 1, 0, 0, 0};
     TRY(parallel_part(comm, tokens, &part));
     if (first != NULL) {
         *first = part.first;
@@ -47,7 +47,7 @@ PARALLEL_EXPORT ncclResult_t tuttiSequenceReduceScatter(const struct tuttiSequen
 {
     static const char *const call = "tuttiSequenceReduceScatter";
     const struct tuttiSequence *s = sequence;
-    struct parallel_part part;
+    struct parallel_part part = {0, 1, 0, 0, 0};
     size_t *counts = NULL;
     TRY(begin(call, s, &part));
     TRY(parallel_check_pointer(call, "partial", partial, s->tokens * s->width));
@@ -68,7 +68,7 @@ PARALLEL_EXPORT ncclResult_t tuttiSequenceAllGather(const struct tuttiSequence *
 {
     static const char *const call = "tuttiSequenceAllGather";
     const struct tuttiSequence *s = sequence;
-    struct parallel_part part;
+    struct parallel_part part = {0, 1, 0, 0, 0};
     size_t *counts = NULL;
     TRY(begin(call, s, &part));
     TRY(parallel_check_pointer(call, "own", own, part.count * s->width));

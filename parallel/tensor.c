@@ -18,9 +18,15 @@ struct linear {
     struct parallel_part part; // of `out` (column-parallel) or `in` (row-parallel)
 };
 
-static ncclResult_t begin(struct linear *l, int allowed, size_t split)
+enum split { SPLIT_IN, SPLIT_OUT };
+
+// Checks what both layers and directions have in common. allowed: options.
+static ncclResult_t begin(struct linear *l, int allowed, enum split split)
 {
     const struct tuttiLinear *layer = l->layer;
+    if (layer == NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: layer is NULL", l->call);
+    }
     if ((l->options & ~allowed) != 0) {
         return tuttiFail(ncclInvalidArgument,
                          "%s: options is %d, may have no bits but those of %d here", l->call,
@@ -34,12 +40,7 @@ static ncclResult_t begin(struct linear *l, int allowed, size_t split)
     TRY(parallel_check_elements(l->call, "out x in", layer->out, layer->in));
     TRY(parallel_check_elements(l->call, "tokens x in", l->tokens, layer->in));
     TRY(parallel_check_elements(l->call, "tokens x out", l->tokens, layer->out));
-    return parallel_part(layer->comm, split, &l->part);
-}
-
-static ncclResult_t check_layer(const char *call, const struct tuttiLinear *layer)
-{
-    return layer != NULL ? ncclSuccess : tuttiFail(ncclInvalidArgument, "%s: layer is NULL", call);
+    return parallel_part(layer->comm, split == SPLIT_OUT ? layer->out : layer->in, &l->part);
 }
 
 // What is not read or written may be NULL. Widths: of x and y as this rank has them.
@@ -52,6 +53,17 @@ static ncclResult_t check_backward(const struct linear *l, const struct tuttiLin
     TRY(parallel_check_pointer(l->call, "dy", g->dy, l->tokens * y_width));
     TRY(parallel_check_pointer(l->call, "x", g->x, g->dw == NULL ? 0 : l->tokens * x_width));
     return parallel_check_pointer(l->call, "weight", g->weight, g->dx == NULL ? 0 : weights);
+}
+
+// The three matrices of a forward call, with their elements.
+static ncclResult_t check_forward(const struct linear *l, const void *const pointers[3],
+                                  const size_t counts[3])
+{
+    static const char *const names[] = {"x", "weight", "y"};
+    for (int i = 0; i < 3; i++) {
+        TRY(parallel_check_pointer(l->call, names[i], pointers[i], counts[i]));
+    }
+    return ncclSuccess;
 }
 
 static ncclResult_t wait_for_stream(const struct linear *l)
@@ -153,13 +165,11 @@ PARALLEL_EXPORT ncclResult_t tuttiColumnLinearForward(const struct tuttiLinear *
                                                       void *y)
 {
     struct linear l = {"tuttiColumnLinearForward", layer, options, tokens, {0}};
-    TRY(check_layer(l.call, layer));
-    TRY(begin(&l, TUTTI_BROADCAST_INPUT | TUTTI_GATHER_OUTPUT, layer->out));
+    TRY(begin(&l, TUTTI_BROADCAST_INPUT | TUTTI_GATHER_OUTPUT, SPLIT_OUT));
     size_t own = l.part.count;
     size_t y_width = (options & TUTTI_GATHER_OUTPUT) != 0 ? layer->out : own;
-    TRY(parallel_check_pointer(l.call, "x", x, tokens * layer->in));
-    TRY(parallel_check_pointer(l.call, "weight", weight, own * layer->in));
-    TRY(parallel_check_pointer(l.call, "y", y, tokens * y_width));
+    TRY(check_forward(&l, (const void *const[]){x, weight, y},
+                      (const size_t[]){tokens * layer->in, own * layer->in, tokens * y_width}));
     if ((options & TUTTI_BROADCAST_INPUT) != 0) {
         TRY(ncclBroadcast(x, x, tokens * layer->in, layer->types.activations, 0, layer->comm,
                           layer->stream));
@@ -171,26 +181,33 @@ PARALLEL_EXPORT ncclResult_t tuttiColumnLinearForward(const struct tuttiLinear *
     return multiply_forward(&l, layer->in, own, (struct matrix){x, layer->in}, weight, y);
 }
 
+// dx, and its sum over the ranks, which goes on while dw is computed.
+static ncclResult_t column_dx(const struct linear *l, const struct tuttiLinearGradients *g,
+                              struct matrix dy)
+{
+    if (g->dx == NULL) {
+        return ncclSuccess;
+    }
+    TRY(multiply_to_dx(l, l->layer->in, l->part.count, dy, g->weight, g->dx));
+    return (l->options & TUTTI_LEAVE_PARTIAL) != 0
+               ? ncclSuccess
+               : sum_over_ranks(l, g->dx, l->layer->in, l->layer->types.gradients);
+}
+
 PARALLEL_EXPORT ncclResult_t tuttiColumnLinearBackward(const struct tuttiLinear *layer, int options,
                                                        size_t tokens,
                                                        const struct tuttiLinearGradients *gradients)
 {
     struct linear l = {"tuttiColumnLinearBackward", layer, options, tokens, {0}};
     const struct tuttiLinearGradients *g = gradients;
-    TRY(check_layer(l.call, layer));
-    TRY(begin(&l, TUTTI_GATHER_OUTPUT | TUTTI_LEAVE_PARTIAL | TUTTI_ADD_TO_DX, layer->out));
+    TRY(begin(&l, TUTTI_GATHER_OUTPUT | TUTTI_LEAVE_PARTIAL | TUTTI_ADD_TO_DX, SPLIT_OUT));
     const size_t own = l.part.count;
     bool is_gathered = (options & TUTTI_GATHER_OUTPUT) != 0;
     TRY(check_backward(&l, g, layer->in, is_gathered ? layer->out : own, own * layer->in));
     struct matrix dy =
         is_gathered ? own_columns(&l, g->dy, layer->types.gradients) : (struct matrix){g->dy, own};
     TRY(wait_for_stream(&l));
-    if (g->dx != NULL) {
-        TRY(multiply_to_dx(&l, layer->in, own, dy, g->weight, g->dx));
-        if ((options & TUTTI_LEAVE_PARTIAL) == 0) {
-            TRY(sum_over_ranks(&l, g->dx, layer->in, layer->types.gradients));
-        }
-    }
+    TRY(column_dx(&l, g, dy));
     return g->dw == NULL
                ? ncclSuccess
                : multiply_to_dw(&l, layer->in, own, dy, (struct matrix){g->x, layer->in}, g->dw);
@@ -201,13 +218,12 @@ PARALLEL_EXPORT ncclResult_t tuttiRowLinearForward(const struct tuttiLinear *lay
                                                    void *y)
 {
     struct linear l = {"tuttiRowLinearForward", layer, options, tokens, {0}};
-    TRY(check_layer(l.call, layer));
-    TRY(begin(&l, TUTTI_SPLIT_INPUT | TUTTI_LEAVE_PARTIAL, layer->in));
+    TRY(begin(&l, TUTTI_SPLIT_INPUT | TUTTI_LEAVE_PARTIAL, SPLIT_IN));
     const size_t own = l.part.count;
     bool is_split = (options & TUTTI_SPLIT_INPUT) != 0;
-    TRY(parallel_check_pointer(l.call, "x", x, tokens * (is_split ? layer->in : own)));
-    TRY(parallel_check_pointer(l.call, "weight", weight, own * layer->out));
-    TRY(parallel_check_pointer(l.call, "y", y, tokens * layer->out));
+    TRY(check_forward(&l, (const void *const[]){x, weight, y},
+                      (const size_t[]){tokens * (is_split ? layer->in : own), own * layer->out,
+                                       tokens * layer->out}));
     struct matrix in =
         is_split ? own_columns(&l, x, layer->types.activations) : (struct matrix){x, own};
     TRY(wait_for_stream(&l));
@@ -233,21 +249,26 @@ static ncclResult_t row_dx_gathered(const struct linear *l, const struct tuttiLi
     return result != ncclSuccess ? result : freed;
 }
 
+static ncclResult_t check_row_options(const struct linear *l)
+{
+    const int both = TUTTI_SPLIT_INPUT | TUTTI_ADD_TO_DX;
+    return (l->options & both) != both
+               ? ncclSuccess
+               : tuttiFail(ncclInvalidArgument,
+                           "%s: options is %d, may have TUTTI_SPLIT_INPUT (%d) or TUTTI_ADD_TO_DX "
+                           "(%d), not both",
+                           l->call, l->options, TUTTI_SPLIT_INPUT, TUTTI_ADD_TO_DX);
+}
+
 PARALLEL_EXPORT ncclResult_t tuttiRowLinearBackward(const struct tuttiLinear *layer, int options,
                                                     size_t tokens,
                                                     const struct tuttiLinearGradients *gradients)
 {
     struct linear l = {"tuttiRowLinearBackward", layer, options, tokens, {0}};
     const struct tuttiLinearGradients *g = gradients;
-    TRY(check_layer(l.call, layer));
-    TRY(begin(&l, TUTTI_SPLIT_INPUT | TUTTI_ADD_TO_DX, layer->in));
+    TRY(begin(&l, TUTTI_SPLIT_INPUT | TUTTI_ADD_TO_DX, SPLIT_IN));
     bool is_split = (options & TUTTI_SPLIT_INPUT) != 0;
-    if (is_split && (options & TUTTI_ADD_TO_DX) != 0) {
-        return tuttiFail(ncclInvalidArgument,
-                         "%s: options is %d, may have TUTTI_SPLIT_INPUT (%d) or TUTTI_ADD_TO_DX "
-                         "(%d), not both",
-                         l.call, options, TUTTI_SPLIT_INPUT, TUTTI_ADD_TO_DX);
-    }
+    TRY(check_row_options(&l));
     const size_t own = l.part.count;
     TRY(check_backward(&l, g, is_split ? layer->in : own, layer->out, own * layer->out));
     struct matrix dy = {g->dy, layer->out};
