@@ -6,8 +6,7 @@
 ncclResult_t parallel_cuda(int cuda_error, const char *call)
 {
     cudaError_t error = (cudaError_t)cuda_error;
-    return error == cudaSuccess
-               ? ncclSuccess
-               : tuttiFail(ncclUnhandledCudaError, "%s: %s (%d)", call, cudaGetErrorString(error),
-                           cuda_error);
+    return error == cudaSuccess ? ncclSuccess
+                                : tuttiFail(ncclUnhandledCudaError, "%s: %s (%d)", call,
+                                            cudaGetErrorString(error), cuda_error);
 }
