@@ -114,6 +114,63 @@ static void c92_24_ranks(void)
     run_thread_ranks(24, c92_rank, 120);
 }
 
+// ---- Many in a row ------------------------------------------------------------------------------
+
+enum { MANY = 400 };
+
+// Combines one behind the other, nothing waited for: each adds what was given to it, not what a
+// quicker rank has stored for the next. outs: [MANY x count x hidden].
+static void combine_many(const struct moe_case *c, struct member *m, tuttiMoeRoute_t route,
+                         const struct moe_arrays *a)
+{
+    struct tuttiMoeReceived received;
+    EXPECT_OK(tuttiMoeGetReceived(route, &received));
+    size_t in = received.rowCount * c->options.hidden, out = a->count * c->options.hidden;
+    float *rows = device_array(m, 2 * in * sizeof *rows);
+    float *outs = device_array(m, MANY * out * sizeof *outs);
+    for (size_t i = 0; i < 2 * in; i++) {
+        rows[i] = i < in ? 1 : 3;
+    }
+    for (size_t i = 0; i < MANY; i++) {
+        EXPECT_OK(tuttiMoeCombine(route, rows + i % 2 * in, outs + i * out, m->stream));
+    }
+    EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+    size_t wrong = 0;
+    for (size_t i = 0; i < MANY * out; i++) {
+        double once = (double)outs[i % out] * (i / out % 2 == 0 ? 1 : 3);
+        wrong += fabs((double)outs[i] - once) > 1e-4 * (1 + fabs(once));
+    }
+    EXPECT_EQ(wrong, 0);
+    free_array(m, rows);
+    free_array(m, outs);
+}
+
+static void many_rank(int rank, int size)
+{
+    struct moe_case c = case_of(size, 8, 3, 16);
+    struct member m;
+    tuttiMoe_t moe = NULL;
+    tuttiMoeRoute_t route = NULL;
+    c.tokens = none_on_1;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    struct moe_arrays a = make_arrays(&c, &m);
+    EXPECT_OK(tuttiMoeCreate(m.comm, &c.options, &moe));
+    if (EXPECT_OK(
+            tuttiMoeDispatch(moe, a.tokens, a.count, a.indices, a.weights, &route, m.stream))) {
+        combine_many(&c, &m, route, &a);
+        EXPECT_OK(tuttiMoeRouteDestroy(route));
+    }
+    EXPECT_OK(tuttiMoeDestroy(moe));
+    free_arrays(&m, &a);
+    member_leave(&m);
+}
+static void many_in_a_row(void)
+{
+    run_thread_ranks(4, many_rank, 60);
+}
+
 // ---- Kernels ------------------------------------------------------------------------------------
 
 // The same rows and the same bits by kernels over the windows.
@@ -329,6 +386,7 @@ int main(void)
     RUN(c89);
     RUN(c92);
     RUN(c92_24_ranks);
+    RUN(many_in_a_row);
     RUN(kernels);
     RUN(kernels_of_processes);
     RUN(drops);
