@@ -58,6 +58,8 @@ void gpt_progress_step(struct gpt_progress *progress, int step, double loss, dou
     // The first step makes things that later ones find: it does not count.
     bool first = progress->step_s == 0 || step <= progress->first + 2;
     progress->step_s = first ? took : 0.9 * progress->step_s + 0.1 * took;
+    progress->counted_s += first ? 0 : took;
+    progress->counted += !first;
     if (!progress->shown || !is_due(progress, step, now)) {
         return;
     }
@@ -83,6 +85,15 @@ void gpt_progress_say(struct gpt_progress *progress, const char *format, ...)
     (void)printf("\n");
     va_end(arguments);
     (void)fflush(stdout);
+}
+
+void gpt_progress_end(struct gpt_progress *progress)
+{
+    if (progress->counted > 0) {
+        double each = progress->counted_s / progress->counted;
+        gpt_progress_say(progress, "%d steps after the first two: %.1f ms a step, %.0f tokens/s",
+                         progress->counted, 1e3 * each, (double)progress->tokens / each);
+    }
 }
 
 void gpt_progress_skip(struct gpt_progress *progress)

@@ -194,6 +194,7 @@ static bool run(struct gpt_training *training, FILE *losses, struct gpt_problem 
             return false;
         }
     }
+    gpt_progress_end(&training->progress);
     return true;
 }
 
