@@ -139,33 +139,36 @@ enum { TEAM = 3 };
 // free: the others' operation goes on for a moment, as they have not heard of it.
 static void memory_after_abort(void)
 {
-    enum { FLOATS = 8 << 20, ROUNDS = 24 };
+    enum { FLOATS = 2 << 20, ROUNDS = 24, BLOCK = 1 << 16 };
+    const size_t bytes = FLOATS * sizeof(float);
+    static unsigned char pattern[BLOCK];
     float *memory[TEAM];
     cudaStream_t stream[TEAM];
+    memset(pattern, 0x5a, sizeof pattern);
     for (int r = 0; r < TEAM; r++) {
         EXPECT_CUDA(cudaSetDevice(r));
-        EXPECT_CUDA(cudaMalloc((void **)&memory[r], FLOATS * sizeof(float)));
+        EXPECT_CUDA(cudaMalloc((void **)&memory[r], bytes));
         EXPECT_CUDA(cudaStreamCreate(&stream[r]));
     }
     for (unsigned round = 0; round < ROUNDS; round++) {
         ncclComm_t comm[TEAM];
         size_t written = 0;
         EXPECT_OK(ncclCommInitAll(comm, TEAM, NULL));
-        memset(memory[0], 0, FLOATS * sizeof(float));
+        memset(memory[0], 0, bytes);
         for (int r = 0; r < TEAM; r++) {
             EXPECT_CUDA(cudaSetDevice(r));
             EXPECT_OK(ncclAllReduce(memory[r], memory[r], FLOATS, ncclFloat, ncclSum, comm[r],
                                     stream[r]));
         }
-        usleep(round * 500);
+        usleep(round * 125);
         EXPECT_OK(ncclCommAbort(comm[0]));
-        memset(memory[0], 0x5a, FLOATS * sizeof(float));
+        memset(memory[0], pattern[0], bytes);
         for (int r = 1; r < TEAM; r++) {
             EXPECT_CUDA(cudaStreamSynchronize(stream[r]));
             EXPECT_OK(ncclCommAbort(comm[r]));
         }
-        for (size_t i = 0; i < FLOATS * sizeof(float); i++) {
-            written += ((const unsigned char *)memory[0])[i] != 0x5a;
+        for (size_t i = 0; i < bytes; i += BLOCK) {
+            written += memcmp((const char *)memory[0] + i, pattern, BLOCK) != 0;
         }
         EXPECT_EQ(written, 0);
     }
