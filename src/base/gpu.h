@@ -9,7 +9,7 @@ struct tt_gpu {
     int physical;  // its number in the machine; -1: CUDA does not know it (NVIDIA's never does)
     char pci[20];  // "0000:1B:00.0", as cudaDeviceGetPCIBusId has it; "" where it does not say
     char uuid[44]; // "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", as nvidia-smi writes it; or ""
-    unsigned char uuid_bytes[16]; // the same; zeros
+    unsigned char uuid_bytes[16]; // the same as CUDA has it; zeros where the text is ""
     char name[48];                // for messages, as below; "GPU 9" for what is none
 };
 
