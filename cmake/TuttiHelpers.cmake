@@ -94,8 +94,8 @@ endfunction()
 # Registers a command as a ctest test:
 #   tutti_add_test(NAME name COMMAND program [argument ...] LABELS unit [TIMEOUT 60] [ENVIRONMENT A=B ...])
 # Exit status 0 passes, 77 skips (the last line says why), anything else fails. Tests with long limits start first. `./dev
-# test` runs twice as many at once as there are cores: a test takes two places, or one if it sleeps most of its time
-# (label waits). In the build for real GPUs a test needs one, and has it for itself, with NVLink multicast off, unless
+# test` has two places for each core, and one more: a test takes two, or one if it sleeps most of its time (label
+# waits). In the build for real GPUs a test needs one, and has it for itself, with NVLink multicast off, unless
 # it has the label nogpu; with the label gpus there is another, name_gpus, on all GPUs there are; with the label mps it
 # runs under CUDA's multi-process service.
 function(tutti_add_test)
@@ -291,10 +291,11 @@ int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d =
 endfunction()
 
 # A libFuzzer target and a short run of it as a test (label fuzz), where clang has it, and a longer one (full):
-#   tutti_fuzz(name SOURCES a.c fuzz.c [OPTIONS compiler options] [SEEDS folder] [DEPENDS targets])
+#   tutti_fuzz(name SOURCES a.c fuzz.c [OPTIONS compiler options] [SEEDS folder] [DEPENDS targets] [FULL])
+# FULL: the short run, too, only in `./dev test full` and `./dev test fuzz` (half the library takes long to compile).
 # What it finds lies beside the program, in build/cpu/tests/crash-*.
 function(tutti_fuzz name)
-    cmake_parse_arguments(T "" "SEEDS" "SOURCES;OPTIONS;DEPENDS" ${ARGN})
+    cmake_parse_arguments(T "FULL" "SEEDS" "SOURCES;OPTIONS;DEPENDS" ${ARGN})
     tutti_find_fuzzer()
     if(NOT TUTTI_TESTS OR NOT TUTTI_CLANG OR TUTTI_SANITIZE)
         return()
@@ -311,12 +312,16 @@ function(tutti_fuzz name)
             -fno-sanitize-recover=undefined ${T_SOURCES} ${T_OPTIONS} -o ${program}
         DEPENDS ${T_SOURCES} ${T_DEPENDS} COMMENT "clang ${name}" VERBATIM)
     add_custom_target(${name} DEPENDS ${program})
+    set(labels fuzz)
+    if(T_FULL)
+        list(APPEND labels full)
+    endif()
     tutti_add_test(NAME ${name}_build COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target ${name}
-        LABELS fuzz TIMEOUT 300)
+        LABELS ${labels} TIMEOUT 300)
     # libFuzzer's own exit status for a finding is 77, which would read as skipped.
     set(command ${program} -timeout=40 -rss_limit_mb=2048 -error_exitcode=1 -artifact_prefix=${TUTTI_TEST_DIRECTORY}/)
-    tutti_add_test(NAME ${name} COMMAND ${command} -runs=20000 -max_total_time=4 ${corpus} ${T_SEEDS}
-        LABELS fuzz TIMEOUT 120)
+    tutti_add_test(NAME ${name} COMMAND ${command} -runs=20000 -max_total_time=2 ${corpus} ${T_SEEDS}
+        LABELS ${labels} TIMEOUT 120)
     tutti_add_test(NAME ${name}_full COMMAND ${command} -max_total_time=120 ${corpus} ${T_SEEDS} LABELS full TIMEOUT 400)
     set_tests_properties(${name}_build PROPERTIES FIXTURES_SETUP ${name})
     set_tests_properties(${name} ${name}_full PROPERTIES FIXTURES_REQUIRED ${name})

@@ -130,11 +130,10 @@ int main(int argc, char **argv)
     CHECK_NCCL(ncclCommUserRank(comm, &rank));
     CHECK_NCCL(ncclCommCount(comm, &ranks));
     if (options.wrong >= ranks) {
-        if (rank == 0) {
-            printf("REFUSED: rank %d is to fail, and there %s %d: start more (tutti-run -n %d "
-                   "--gpus-per-task 1 ./isolation), or say which (--wrong 0, --wrong none).\n",
-                   options.wrong, ranks == 1 ? "is" : "are", ranks, options.wrong + 1);
-        }
+        // Each says so: when the first task fails, the launcher ends the others.
+        printf("REFUSED: rank %d is to fail, and there %s %d: start more (tutti-run -n %d "
+               "--gpus-per-task 1 ./isolation), or say which (--wrong 0, --wrong none).\n",
+               options.wrong, ranks == 1 ? "is" : "are", ranks, options.wrong + 1);
         CHECK_NCCL(ncclCommDestroy(comm));
         return 1;
     }

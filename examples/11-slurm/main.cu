@@ -40,11 +40,10 @@ static bool open_window(struct work *work)
     ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
     CHECK_NCCL(ncclCommQueryProperties(work->comm, &properties));
     if (!properties.deviceApiSupport || properties.nLsaTeams != 1) {
-        if (work->rank == 0) {
-            printf("REFUSED: the %d tasks are in %d groups that share memory: this operation needs "
-                   "one host. Use --nodes=1.\n",
-                   work->size, properties.nLsaTeams);
-        }
+        // Each says so: when the first task fails, the launcher ends the others.
+        printf("REFUSED: the %d tasks are in %d groups that share memory: this operation needs "
+               "one host. Use --nodes=1.\n",
+               work->size, properties.nLsaTeams);
         return false;
     }
     CHECK_NCCL(ncclMemAlloc((void **)&work->matrix, elements * sizeof(float)));

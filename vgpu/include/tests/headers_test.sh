@@ -1,6 +1,6 @@
 #!/bin/sh
-# Compiles every header alone: as C17 where it is meant for C, as C++17, plain and as tutticc does (__CUDACC__); and the public
-# ones as C++20, together or, with `full`, alone, too.
+# Compiles every header alone: as C17 where it is meant for C, and as tutticc does (C++17 with __CUDACC__); and the public ones
+# as plain C++17 and as C++20, together or, with `full`, alone, too.
 # Usage: headers_test.sh INCLUDE_FOLDER C_COMPILER C++_COMPILER [full]
 # SPDX-License-Identifier: Apache-2.0
 set -u
@@ -31,8 +31,8 @@ for header in *.h *.hpp crt/*.h cooperative_groups/*.h nvtx3/*.h vgpu/*.h vgpu/d
     cuda/* | *.hpp | vgpu/float16_support.h | vgpu/float16_vectors.h | vgpu/runtime_templates.h) ;;
     *) compile one.source "$cc" -x c -std=c17 ;;
     esac
-    compile one.source "$cxx" -x c++ -std=c++17
     compile one.source "$cxx" -x c++ -std=c++17 -D__CUDACC__
+    [ "$full" != full ] || compile one.source "$cxx" -x c++ -std=c++17
     case $header in
     vgpu/*) continue ;;
     esac
@@ -40,6 +40,7 @@ for header in *.h *.hpp crt/*.h cooperative_groups/*.h nvtx3/*.h vgpu/*.h vgpu/d
     [ "$full" != full ] || compile one.source "$cxx" -x c++ -std=c++20 -D__CUDACC__
 done
 header='all public headers together'
+compile all.source "$cxx" -x c++ -std=c++17
 compile all.source "$cxx" -x c++ -std=c++20 -D__CUDACC__
 if [ "$count" -lt 100 ]; then
     echo "only $count compilations: headers are missing in $include"
