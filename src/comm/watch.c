@@ -59,6 +59,18 @@ const char *tt_comm_failure_text(const struct ncclComm *comm)
     return comm->failure_text != NULL ? comm->failure_text : "no memory for the reason";
 }
 
+// Another thread has found the failure first: its text stands before this one says that there is one.
+// That takes a moment; in a child of fork it may never come.
+static void await_text(const struct ncclComm *comm)
+{
+    static const uint64_t most_ns = 1000000000;
+    struct tt_wait wait = tt_wait_begin(NULL);
+    while (atomic_load_explicit(&comm->told, memory_order_acquire) == 1 &&
+           tt_now_ns() - wait.start_ns < most_ns) {
+        (void)tt_wait_round(&wait);
+    }
+}
+
 bool tt_comm_fail(struct ncclComm *comm, ncclResult_t result, const char *text)
 {
     int untold = 0, none = ncclSuccess;
@@ -68,6 +80,7 @@ bool tt_comm_fail(struct ncclComm *comm, ncclResult_t result, const char *text)
         comm->failure_text = strdup(text);
         atomic_store_explicit(&comm->told, 2, memory_order_release);
     }
+    await_text(comm);
     atomic_compare_exchange_strong(&comm->async_error, &none, (int)result);
     bool first = tt_local_fail(comm, result, text); // before the flag: waits then give this reason
     uint32_t running = 0, flag = dead >= 0 ? NCCL_ABORT_FLAG_DEATH + (uint32_t)dead : 1;
