@@ -32,6 +32,13 @@ if(TUTTI_SANITIZE)
     set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
 endif()
 
+# Long proofs, of every value, plan or type in one thread, run without a sanitizer and under the address sanitizer, which has
+# the undefined checks with it; the thread sanitizer has nothing to see there.
+set(TUTTI_LONG_PROOFS ON)
+if(TUTTI_SANITIZE AND NOT TUTTI_SANITIZE MATCHES "address")
+    set(TUTTI_LONG_PROOFS OFF)
+endif()
+
 # What code links that calls CUDA: tutti_device is our cudart, or CUDA's own (static). The driver's functions are found
 # when they are called (src/exec/cuda/driver.c): nothing needs libcuda.so.1 to be loaded.
 add_library(tutti_device INTERFACE)
@@ -322,7 +329,7 @@ function(tutti_fuzz name)
     set(command ${program} -timeout=40 -rss_limit_mb=2048 -error_exitcode=1 -artifact_prefix=${TUTTI_TEST_DIRECTORY}/)
     tutti_add_test(NAME ${name} COMMAND ${command} -runs=20000 -max_total_time=2 ${corpus} ${T_SEEDS}
         LABELS ${labels} TIMEOUT 120)
-    tutti_add_test(NAME ${name}_full COMMAND ${command} -max_total_time=120 ${corpus} ${T_SEEDS} LABELS full TIMEOUT 400)
+    tutti_add_test(NAME ${name}_full COMMAND ${command} -max_total_time=60 ${corpus} ${T_SEEDS} LABELS full TIMEOUT 400)
     set_tests_properties(${name}_build PROPERTIES FIXTURES_SETUP ${name})
     set_tests_properties(${name} ${name}_full PROPERTIES FIXTURES_REQUIRED ${name})
 endfunction()
