@@ -58,6 +58,12 @@ void gpt_model_on_gradient(struct gpt_model *model, gpt_gradient_ready ready, vo
     model->ready_context = context;
 }
 
+void gpt_model_on_layer(struct gpt_model *model, gpt_layer_needed needed, void *context)
+{
+    model->needed = needed;
+    model->needed_context = context;
+}
+
 const void *gpt_weight(const struct gpt_model *model, int parameter)
 {
     return parameter < 0 ? NULL
@@ -77,6 +83,11 @@ ncclResult_t gpt_is_ready(struct gpt_model *model, int parameter)
     return parameter >= 0 && model->is_last && model->ready != NULL
                ? model->ready(model->ready_context, parameter)
                : ncclSuccess;
+}
+
+ncclResult_t gpt_need(const struct gpt_model *model, int layer)
+{
+    return model->needed != NULL ? model->needed(model->needed_context, layer) : ncclSuccess;
 }
 
 ncclResult_t gpt_wait(const struct gpt_model *model)

@@ -72,6 +72,12 @@ ncclDataType_t gpt_model_gradient_type(const struct gpt_model *model);
 typedef ncclResult_t (*gpt_gradient_ready)(void *context, int parameter);
 void gpt_model_on_gradient(struct gpt_model *model, gpt_gradient_ready ready, void *context);
 
+// Called in every forward pass before it uses weights of a layer for the first time: -1 for the
+// embedding, then the stage's layers, ascending, then config.layers for the last norm and the head.
+// The weights are there on return. So they may still be on their way when the pass begins.
+typedef ncclResult_t (*gpt_layer_needed)(void *context, int layer);
+void gpt_model_on_layer(struct gpt_model *model, gpt_layer_needed needed, void *context);
+
 // Losses become 0, and gradients in training. step: names the dropout's random numbers.
 // micro_batches: of this step on this rank. tokens: of the global batch (its sequences * context),
 // by which sums are divided. training: false: no dropout, forward passes only.

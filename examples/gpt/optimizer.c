@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optimizer.h"
 
+#include "try.h"
+
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +14,33 @@ static ncclResult_t on_gradient(void *context, int parameter)
     struct gpt_optimizer *optimizer = context;
     const struct gpt_set *set = &optimizer->sets[parameter < optimizer->sets[1].first ? 0 : 1];
     return tuttiBucketsReady(set->buckets, parameter - set->first, optimizer->stream);
+}
+
+// Weights of the set's layers up to `layer` have come: they travel in the order of the table.
+static ncclResult_t wait_for_layer(const struct gpt_optimizer *optimizer, const struct gpt_set *set,
+                                   int layer)
+{
+    const struct gpt_parameter *all = gpt_model_parameters(optimizer->model)->all + set->first;
+    int last = set->count - 1;
+    while (last >= 0 && all[last].layer > layer) {
+        last--;
+    }
+    return last < 0 ? ncclSuccess : tuttiBucketsGatherWait(set->buckets, last, optimizer->stream);
+}
+
+// A forward pass is about to use a layer's weights.
+static ncclResult_t on_layer(void *context, int layer)
+{
+    struct gpt_optimizer *optimizer = context;
+    if (layer <= optimizer->arrived) {
+        return ncclSuccess;
+    }
+    for (int s = 0; s < 2; s++) {
+        TRY(wait_for_layer(optimizer, &optimizer->sets[s], layer));
+    }
+    TRY_CUDA(cudaStreamSynchronize(optimizer->stream));
+    optimizer->arrived = layer;
+    return ncclSuccess;
 }
 
 static void *gradients_of(const struct gpt_optimizer *optimizer, const struct gpt_set *set)
@@ -147,11 +177,12 @@ bool gpt_optimizer_open(struct gpt_optimizer *optimizer, struct gpt_model *model
                         const struct gpt_optimizer_options *options, struct gpt_problem *problem)
 {
     *optimizer = (struct gpt_optimizer){
-        .model = model, .mesh = mesh, .stream = stream, .zero = options->zero};
+        .model = model, .mesh = mesh, .stream = stream, .zero = options->zero, .arrived = INT_MAX};
     if (!open_sets(optimizer, options, problem) || !allocate(optimizer, problem)) {
         return false;
     }
     gpt_model_on_gradient(model, on_gradient, optimizer);
+    gpt_model_on_layer(model, on_layer, optimizer);
     return true;
 }
 
@@ -256,6 +287,7 @@ bool gpt_optimizer_step(struct gpt_optimizer *optimizer, const struct gpt_adamw 
 {
     double factor = 1;
     bool right = measure(optimizer, clip, norm, &factor, problem);
+    optimizer->arrived = optimizer->zero ? INT_MIN : INT_MAX;
     for (int s = 0; right && s < 2; s++) {
         const struct gpt_set *set = &optimizer->sets[s];
         right = set->buckets == NULL || update_set(optimizer, set, settings, factor, problem);
@@ -272,8 +304,10 @@ bool gpt_optimizer_wait(struct gpt_optimizer *optimizer, struct gpt_problem *pro
                 gpt_nccl(problem, tuttiBucketsGatherWait(buckets, -1, optimizer->stream),
                          "weights of other ranks");
     }
-    return right &&
-           gpt_cuda(problem, cudaStreamSynchronize(optimizer->stream), "weights of other ranks");
+    right = right &&
+            gpt_cuda(problem, cudaStreamSynchronize(optimizer->stream), "weights of other ranks");
+    optimizer->arrived = right ? INT_MAX : optimizer->arrived;
+    return right;
 }
 
 // ---- Bytes --------------------------------------------------------------------------------------
