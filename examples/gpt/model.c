@@ -37,6 +37,24 @@ struct gpt_bytes gpt_model_bytes(const struct gpt_model *model)
     return bytes;
 }
 
+struct gpt_rows gpt_model_rows(const struct gpt_model *model)
+{
+    const struct gpt_sizes *sizes = &model->sizes;
+    struct gpt_rows rows = gpt_first_rows(&model->config, &model->shape, &model->place);
+    size_t first = rows.of_rank;
+    rows.kept = 0;
+    for (int i = 0; i < model->shape.slots * sizes->layers; i++) {
+        if (gpt_is_moe(&model->config, sizes->first_layer + i % sizes->layers)) {
+            size_t came = model->slot_layers[i].most_rows;
+            rows.kept += came > first ? came : first;
+            rows.of_rank = came > rows.of_rank ? came : rows.of_rank;
+        }
+    }
+    size_t of_expert = model->scratch.most_expert_rows;
+    rows.of_expert = of_expert > rows.of_expert ? of_expert : rows.of_expert;
+    return rows;
+}
+
 size_t gpt_stage_elements(const struct gpt_model *model)
 {
     return model->sizes.own_tokens * model->sizes.width;

@@ -153,23 +153,29 @@ static bool fill_masters(struct gpt_optimizer *optimizer, struct gpt_problem *pr
     return true;
 }
 
+// Memory for all elements of a moment or of masters.
+static bool take(struct gpt_optimizer *optimizer, void **memory, struct gpt_problem *problem)
+{
+    size_t elements = optimizer->elements > 0 ? optimizer->elements : 1;
+    size_t bytes = elements * optimizer->element_bytes;
+    if (!gpt_cuda(problem, cudaMalloc(memory, bytes), "memory for the optimizer's state")) {
+        return false;
+    }
+    memset(*memory, 0, bytes);
+    optimizer->bytes += bytes;
+    return true;
+}
+
 static bool allocate(struct gpt_optimizer *optimizer, struct gpt_problem *problem)
 {
     enum gpt_type type = gpt_model_config(optimizer->model)->type;
     optimizer->element_bytes = gpt_gradient_bytes(type);
-    size_t bytes = (optimizer->elements + 1) * optimizer->element_bytes; // never 0
-    if (!gpt_cuda(problem, cudaMalloc(&optimizer->moment1, bytes), "memory for moments") ||
-        !gpt_cuda(problem, cudaMalloc(&optimizer->moment2, bytes), "memory for moments")) {
+    if (!take(optimizer, &optimizer->moment1, problem) ||
+        !take(optimizer, &optimizer->moment2, problem)) {
         return false;
     }
-    memset(optimizer->moment1, 0, bytes);
-    memset(optimizer->moment2, 0, bytes);
-    if (type != GPT_BF16) {
-        return true;
-    }
-    return gpt_cuda(problem, cudaMalloc((void **)&optimizer->master, bytes),
-                    "memory for masters") &&
-           fill_masters(optimizer, problem);
+    return type != GPT_BF16 || (take(optimizer, (void **)&optimizer->master, problem) &&
+                                fill_masters(optimizer, problem));
 }
 
 bool gpt_optimizer_open(struct gpt_optimizer *optimizer, struct gpt_model *model,
@@ -308,32 +314,4 @@ bool gpt_optimizer_wait(struct gpt_optimizer *optimizer, struct gpt_problem *pro
             gpt_cuda(problem, cudaStreamSynchronize(optimizer->stream), "weights of other ranks");
     optimizer->arrived = right ? INT_MAX : optimizer->arrived;
     return right;
-}
-
-// ---- Bytes --------------------------------------------------------------------------------------
-
-static size_t bytes_of(const struct gpt_optimizer *optimizer, size_t elements)
-{
-    bool has_master = gpt_model_config(optimizer->model)->type == GPT_BF16;
-    return elements * optimizer->element_bytes * (has_master ? 3 : 2);
-}
-
-size_t gpt_optimizer_bytes(const struct gpt_optimizer *optimizer)
-{
-    return bytes_of(optimizer, optimizer->elements);
-}
-
-size_t gpt_optimizer_predict_bytes(const struct gpt_optimizer *optimizer)
-{
-    const struct gpt_parameters *table = gpt_model_parameters(optimizer->model);
-    size_t elements = 0;
-    for (int s = 0; s < 2; s++) {
-        const struct gpt_set *set = &optimizer->sets[s];
-        size_t all = 0;
-        for (int i = 0; i < set->count; i++) {
-            all += gpt_slice_elements(&table->all[set->first + i]);
-        }
-        elements += optimizer->zero ? all / (size_t)set->ranks : all;
-    }
-    return bytes_of(optimizer, elements);
 }
