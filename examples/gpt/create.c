@@ -1,4 +1,4 @@
-// How a model is made, and how much memory it takes. SPDX-License-Identifier: Apache-2.0
+// How a model is made. SPDX-License-Identifier: Apache-2.0
 #include "numbers.h"
 #include "pass.h"
 #include "try.h"
@@ -21,64 +21,6 @@ static struct tuttiTypes types_of(enum gpt_type type)
     }
     ncclDataType_t stored = type == GPT_BF16 ? ncclBfloat16 : ncclFloat32;
     return (struct tuttiTypes){stored, stored, ncclFloat32};
-}
-
-static ncclResult_t check_shape(const struct gpt_shape *shape, const struct gpt_config *config)
-{
-    if (shape->sequences < 1 || shape->slots < 1) {
-        return tuttiFail(
-            ncclInvalidArgument,
-            "gpt: sequences of a micro-batch is %d and slots is %d, must be at least 1",
-            shape->sequences, shape->slots);
-    }
-    return (long long)shape->sequences * config->context <= INT32_MAX
-               ? ncclSuccess
-               : tuttiFail(ncclInvalidArgument,
-                           "gpt: sequences of a micro-batch is %d, must be at most %d",
-                           shape->sequences, INT32_MAX / config->context);
-}
-
-static int moe_layers(const struct gpt_config *config, const struct gpt_sizes *sizes)
-{
-    int count = 0;
-    for (int i = 0; i < sizes->layers; i++) {
-        count += gpt_is_moe(config, sizes->first_layer + i);
-    }
-    return count;
-}
-
-ncclResult_t gpt_predict_bytes(const struct gpt_config *config, const struct gpt_shape *shape,
-                               const struct gpt_place *place, struct gpt_bytes *bytes)
-{
-    struct gpt_parameters parameters;
-    TRY(gpt_parameters_make(config, place, &parameters));
-    size_t elements = parameters.elements;
-    gpt_parameters_free(&parameters);
-    TRY(check_shape(shape, config));
-    struct gpt_sizes sizes = gpt_sizes_of(config, shape, place);
-    struct gpt_scratch scratch;
-    struct gpt_slot slot = {.layers = calloc((size_t)sizes.layers, sizeof *slot.layers)};
-    if (slot.layers == NULL) {
-        return tuttiFail(ncclSystemError, "gpt: no memory for %d layers", sizes.layers);
-    }
-    size_t rows = gpt_expected_rows(&sizes), moe = (size_t)moe_layers(config, &sizes);
-    size_t of_slot = gpt_lay_out_slot(&sizes, config, NULL, &slot);
-    *bytes = (struct gpt_bytes){
-        .weights = elements * sizes.stored_bytes,
-        .gradients = elements * sizes.real_bytes,
-        .activations = (size_t)shape->slots * (of_slot + moe * gpt_expert_bytes(&sizes, rows)),
-        .scratch = gpt_lay_out_scratch(&sizes, shape, NULL, &scratch),
-    };
-    if (shape->sequence_parallel) { // the boundary's rows
-        bytes->scratch += sizes.tokens * sizes.width * sizes.stored_bytes;
-    }
-    if (moe > 0) { // one expert's rows, and the derivatives by all
-        size_t experts = sizes.experts / (size_t)place->ep;
-        bytes->scratch += gpt_expert_middle_bytes(&sizes, (rows + experts - 1) / experts) +
-                          rows * sizes.width * sizes.real_bytes;
-    }
-    free(slot.layers);
-    return ncclSuccess;
 }
 
 static ncclResult_t make_weights(struct gpt_model *model)
@@ -159,12 +101,12 @@ static ncclResult_t make_boundary(struct gpt_model *model)
     return tuttiBoundaryRows(model->boundary, &model->scratch.rows);
 }
 
-// With the memory that is expected to do. The stages of a pipeline differ in layers, not in this.
+// With memory for the first rows. The stages of a pipeline differ in layers, not in this.
 static ncclResult_t make_moe(struct gpt_model *model)
 {
     const struct gpt_config *config = &model->config;
     const struct gpt_sizes *sizes = &model->sizes;
-    if (moe_layers(config, sizes) == 0) {
+    if (sizes->moe_layers == 0) {
         return ncclSuccess;
     }
     static const tuttiMoeCapacityRule_t rules[] = {tuttiMoeGrow, tuttiMoeDrop, tuttiMoeError};
@@ -177,14 +119,14 @@ static ncclResult_t make_moe(struct gpt_model *model)
     options.rule = rules[config->capacity];
     options.capacityFactor = config->capacity == GPT_CAPACITY_GROW ? 0 : config->capacity_factor;
     TRY(tuttiMoeCreate(model->mesh->epComm, &options, &model->moe));
-    size_t rows = gpt_expected_rows(sizes), experts = sizes->experts / (size_t)model->place.ep;
-    TRY(gpt_grow(&model->scratch.expert_middle,
-                 gpt_expert_middle_bytes(sizes, (rows + experts - 1) / experts), model->stream));
-    TRY(gpt_grow(&model->scratch.expert_dx, rows * sizes->width * sizes->real_bytes,
+    struct gpt_rows rows = gpt_first_rows(config, &model->shape, &model->place);
+    TRY(gpt_grow(&model->scratch.expert_middle, gpt_expert_middle_bytes(sizes, rows.of_expert),
+                 model->stream));
+    TRY(gpt_grow(&model->scratch.expert_dx, rows.of_rank * sizes->width * sizes->real_bytes,
                  model->stream));
     for (int i = 0; i < model->shape.slots * sizes->layers; i++) {
         if (gpt_is_moe(config, sizes->first_layer + i % sizes->layers)) {
-            TRY(gpt_grow(&model->slot_layers[i].rows, gpt_expert_bytes(sizes, rows),
+            TRY(gpt_grow(&model->slot_layers[i].rows, gpt_expert_bytes(sizes, rows.of_rank),
                          model->stream));
         }
     }
@@ -194,7 +136,7 @@ static ncclResult_t make_moe(struct gpt_model *model)
 static ncclResult_t make_all(struct gpt_model *model)
 {
     TRY(gpt_parameters_make(&model->config, &model->place, &model->parameters));
-    TRY(check_shape(&model->shape, &model->config));
+    TRY(gpt_shape_check(&model->shape, &model->config));
     model->sizes = gpt_sizes_of(&model->config, &model->shape, &model->place);
     TRY(make_numbers(model));
     TRY(make_weights(model));

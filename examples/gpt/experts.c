@@ -66,7 +66,8 @@ static ncclResult_t middle_of(struct gpt_model *model, const struct tuttiMoeRece
                               struct middle *middle)
 {
     const struct gpt_sizes *s = &model->sizes;
-    size_t rows = most_rows(received);
+    size_t rows = most_rows(received), *most = &model->scratch.most_expert_rows;
+    *most = rows > *most ? rows : *most;
     TRY(gpt_grow(&model->scratch.expert_middle, gpt_expert_middle_bytes(s, rows), model->stream));
     middle->dout = model->scratch.expert_middle.data;
     middle->dhidden = middle->dout == NULL ? NULL : middle->dout + rows * s->mlp;
@@ -81,6 +82,7 @@ ncclResult_t gpt_experts_forward(struct gpt_model *model, int layer, struct gpt_
     const struct gpt_sizes *s = &model->sizes;
     struct gpt_layer_activations *kept = &slot->layers[layer];
     struct middle middle;
+    kept->most_rows = received->rowCount > kept->most_rows ? received->rowCount : kept->most_rows;
     TRY(gpt_grow(&kept->rows, gpt_expert_bytes(s, received->rowCount), model->stream));
     TRY(middle_of(model, received, &middle));
     struct gpt_expert_rows rows = gpt_expert_rows(model, kept, received->rowCount);

@@ -37,6 +37,24 @@ struct gpt_bytes gpt_model_bytes(const struct gpt_model *model)
     return bytes;
 }
 
+struct gpt_rows gpt_model_rows(const struct gpt_model *model)
+{
+    const struct gpt_sizes *sizes = &model->sizes;
+    struct gpt_rows rows = gpt_first_rows(&model->config, &model->shape, &model->place);
+    size_t first = rows.of_rank;
+    rows.kept = 0;
+    for (int i = 0; i < model->shape.slots * sizes->layers; i++) {
+        if (gpt_is_moe(&model->config, sizes->first_layer + i % sizes->layers)) {
+            size_t came = model->slot_layers[i].most_rows;
+            rows.kept += came > first ? came : first;
+            rows.of_rank = came > rows.of_rank ? came : rows.of_rank;
+        }
+    }
+    size_t of_expert = model->scratch.most_expert_rows;
+    rows.of_expert = of_expert > rows.of_expert ? of_expert : rows.of_expert;
+    return rows;
+}
+
 size_t gpt_stage_elements(const struct gpt_model *model)
 {
     return model->sizes.own_tokens * model->sizes.width;
@@ -58,6 +76,12 @@ void gpt_model_on_gradient(struct gpt_model *model, gpt_gradient_ready ready, vo
     model->ready_context = context;
 }
 
+void gpt_model_on_layer(struct gpt_model *model, gpt_layer_needed needed, void *context)
+{
+    model->needed = needed;
+    model->needed_context = context;
+}
+
 const void *gpt_weight(const struct gpt_model *model, int parameter)
 {
     return parameter < 0 ? NULL
@@ -77,6 +101,11 @@ ncclResult_t gpt_is_ready(struct gpt_model *model, int parameter)
     return parameter >= 0 && model->is_last && model->ready != NULL
                ? model->ready(model->ready_context, parameter)
                : ncclSuccess;
+}
+
+ncclResult_t gpt_need(const struct gpt_model *model, int layer)
+{
+    return model->needed != NULL ? model->needed(model->needed_context, layer) : ncclSuccess;
 }
 
 ncclResult_t gpt_wait(const struct gpt_model *model)

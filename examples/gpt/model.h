@@ -55,9 +55,30 @@ const struct gpt_parameters *gpt_model_parameters(const struct gpt_model *model)
 void *gpt_model_weights(struct gpt_model *model);
 void *gpt_model_gradients(struct gpt_model *model);
 struct gpt_bytes gpt_model_bytes(const struct gpt_model *model);
-// The same as predicted, without making anything: what gpt_model_create will allocate.
+
+// Rows of experts that one rank has room for. Their number is what the routing makes it.
+struct gpt_rows {
+    size_t kept;      // between forward and backward, of all slots and layers together
+    size_t of_rank;   // the most of one layer
+    size_t of_expert; // the most of one expert
+};
+// Where all experts are used evenly: tokens * top_k of a layer.
+struct gpt_rows gpt_even_rows(const struct gpt_config *config, const struct gpt_shape *shape,
+                              const struct gpt_place *place);
+// The most that can come: of an expert all tokens of the ep ranks, or its capacity; of a layer
+// those of all its experts, and a token at most top_k times.
+struct gpt_rows gpt_most_rows(const struct gpt_config *config, const struct gpt_shape *shape,
+                              const struct gpt_place *place);
+// What gpt_model_create makes room for: the most where a capacity bounds them, else the even rows.
+struct gpt_rows gpt_first_rows(const struct gpt_config *config, const struct gpt_shape *shape,
+                               const struct gpt_place *place);
+// The first, or what has come until now where that was more: counted as the router sends them.
+struct gpt_rows gpt_model_rows(const struct gpt_model *model);
+
+// What gpt_model_bytes will be, without making anything. rows: as of one of the above.
 ncclResult_t gpt_predict_bytes(const struct gpt_config *config, const struct gpt_shape *shape,
-                               const struct gpt_place *place, struct gpt_bytes *bytes);
+                               const struct gpt_place *place, const struct gpt_rows *rows,
+                               struct gpt_bytes *bytes);
 
 // Elements of what one stage sends to the next for one micro-batch, and gets back as its gradient:
 // [tokens x width], under sequence parallelism of this rank's tokens; in gpt_model_data_type.
@@ -71,6 +92,12 @@ ncclDataType_t gpt_model_gradient_type(const struct gpt_model *model);
 // ends the backward pass with it.
 typedef ncclResult_t (*gpt_gradient_ready)(void *context, int parameter);
 void gpt_model_on_gradient(struct gpt_model *model, gpt_gradient_ready ready, void *context);
+
+// Called in every forward pass before it uses weights of a layer for the first time: -1 for the
+// embedding, then the stage's layers, ascending, then config.layers for the last norm and the head.
+// The weights are there on return. So they may still be on their way when the pass begins.
+typedef ncclResult_t (*gpt_layer_needed)(void *context, int layer);
+void gpt_model_on_layer(struct gpt_model *model, gpt_layer_needed needed, void *context);
 
 // Losses become 0, and gradients in training. step: names the dropout's random numbers.
 // micro_batches: of this step on this rank. tokens: of the global batch (its sequences * context),

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optimizer.h"
 
+#include "try.h"
+
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +14,33 @@ static ncclResult_t on_gradient(void *context, int parameter)
     struct gpt_optimizer *optimizer = context;
     const struct gpt_set *set = &optimizer->sets[parameter < optimizer->sets[1].first ? 0 : 1];
     return tuttiBucketsReady(set->buckets, parameter - set->first, optimizer->stream);
+}
+
+// Weights of the set's layers up to `layer` have come: they travel in the order of the table.
+static ncclResult_t wait_for_layer(const struct gpt_optimizer *optimizer, const struct gpt_set *set,
+                                   int layer)
+{
+    const struct gpt_parameter *all = gpt_model_parameters(optimizer->model)->all + set->first;
+    int last = set->count - 1;
+    while (last >= 0 && all[last].layer > layer) {
+        last--;
+    }
+    return last < 0 ? ncclSuccess : tuttiBucketsGatherWait(set->buckets, last, optimizer->stream);
+}
+
+// A forward pass is about to use a layer's weights.
+static ncclResult_t on_layer(void *context, int layer)
+{
+    struct gpt_optimizer *optimizer = context;
+    if (layer <= optimizer->arrived) {
+        return ncclSuccess;
+    }
+    for (int s = 0; s < 2; s++) {
+        TRY(wait_for_layer(optimizer, &optimizer->sets[s], layer));
+    }
+    TRY_CUDA(cudaStreamSynchronize(optimizer->stream));
+    optimizer->arrived = layer;
+    return ncclSuccess;
 }
 
 static void *gradients_of(const struct gpt_optimizer *optimizer, const struct gpt_set *set)
@@ -123,23 +153,29 @@ static bool fill_masters(struct gpt_optimizer *optimizer, struct gpt_problem *pr
     return true;
 }
 
+// Memory for all elements of a moment or of masters.
+static bool take(struct gpt_optimizer *optimizer, void **memory, struct gpt_problem *problem)
+{
+    size_t elements = optimizer->elements > 0 ? optimizer->elements : 1;
+    size_t bytes = elements * optimizer->element_bytes;
+    if (!gpt_cuda(problem, cudaMalloc(memory, bytes), "memory for the optimizer's state")) {
+        return false;
+    }
+    memset(*memory, 0, bytes);
+    optimizer->bytes += bytes;
+    return true;
+}
+
 static bool allocate(struct gpt_optimizer *optimizer, struct gpt_problem *problem)
 {
     enum gpt_type type = gpt_model_config(optimizer->model)->type;
     optimizer->element_bytes = gpt_gradient_bytes(type);
-    size_t bytes = (optimizer->elements + 1) * optimizer->element_bytes; // never 0
-    if (!gpt_cuda(problem, cudaMalloc(&optimizer->moment1, bytes), "memory for moments") ||
-        !gpt_cuda(problem, cudaMalloc(&optimizer->moment2, bytes), "memory for moments")) {
+    if (!take(optimizer, &optimizer->moment1, problem) ||
+        !take(optimizer, &optimizer->moment2, problem)) {
         return false;
     }
-    memset(optimizer->moment1, 0, bytes);
-    memset(optimizer->moment2, 0, bytes);
-    if (type != GPT_BF16) {
-        return true;
-    }
-    return gpt_cuda(problem, cudaMalloc((void **)&optimizer->master, bytes),
-                    "memory for masters") &&
-           fill_masters(optimizer, problem);
+    return type != GPT_BF16 || (take(optimizer, (void **)&optimizer->master, problem) &&
+                                fill_masters(optimizer, problem));
 }
 
 bool gpt_optimizer_open(struct gpt_optimizer *optimizer, struct gpt_model *model,
@@ -147,11 +183,12 @@ bool gpt_optimizer_open(struct gpt_optimizer *optimizer, struct gpt_model *model
                         const struct gpt_optimizer_options *options, struct gpt_problem *problem)
 {
     *optimizer = (struct gpt_optimizer){
-        .model = model, .mesh = mesh, .stream = stream, .zero = options->zero};
+        .model = model, .mesh = mesh, .stream = stream, .zero = options->zero, .arrived = INT_MAX};
     if (!open_sets(optimizer, options, problem) || !allocate(optimizer, problem)) {
         return false;
     }
     gpt_model_on_gradient(model, on_gradient, optimizer);
+    gpt_model_on_layer(model, on_layer, optimizer);
     return true;
 }
 
@@ -256,6 +293,7 @@ bool gpt_optimizer_step(struct gpt_optimizer *optimizer, const struct gpt_adamw 
 {
     double factor = 1;
     bool right = measure(optimizer, clip, norm, &factor, problem);
+    optimizer->arrived = optimizer->zero ? INT_MIN : INT_MAX;
     for (int s = 0; right && s < 2; s++) {
         const struct gpt_set *set = &optimizer->sets[s];
         right = set->buckets == NULL || update_set(optimizer, set, settings, factor, problem);
@@ -272,34 +310,8 @@ bool gpt_optimizer_wait(struct gpt_optimizer *optimizer, struct gpt_problem *pro
                 gpt_nccl(problem, tuttiBucketsGatherWait(buckets, -1, optimizer->stream),
                          "weights of other ranks");
     }
-    return right &&
-           gpt_cuda(problem, cudaStreamSynchronize(optimizer->stream), "weights of other ranks");
-}
-
-// ---- Bytes --------------------------------------------------------------------------------------
-
-static size_t bytes_of(const struct gpt_optimizer *optimizer, size_t elements)
-{
-    bool has_master = gpt_model_config(optimizer->model)->type == GPT_BF16;
-    return elements * optimizer->element_bytes * (has_master ? 3 : 2);
-}
-
-size_t gpt_optimizer_bytes(const struct gpt_optimizer *optimizer)
-{
-    return bytes_of(optimizer, optimizer->elements);
-}
-
-size_t gpt_optimizer_predict_bytes(const struct gpt_optimizer *optimizer)
-{
-    const struct gpt_parameters *table = gpt_model_parameters(optimizer->model);
-    size_t elements = 0;
-    for (int s = 0; s < 2; s++) {
-        const struct gpt_set *set = &optimizer->sets[s];
-        size_t all = 0;
-        for (int i = 0; i < set->count; i++) {
-            all += gpt_slice_elements(&table->all[set->first + i]);
-        }
-        elements += optimizer->zero ? all / (size_t)set->ranks : all;
-    }
-    return bytes_of(optimizer, elements);
+    right = right &&
+            gpt_cuda(problem, cudaStreamSynchronize(optimizer->stream), "weights of other ranks");
+    optimizer->arrived = right ? INT_MAX : optimizer->arrived;
+    return right;
 }

@@ -31,8 +31,10 @@ struct gpt_optimizer {
     cudaStream_t stream;
     bool zero;
     struct gpt_set sets[2];  // dense, experts
+    int arrived;             // layers up to this one have the weights of the last step
     size_t elements;         // of the state: all parts, one behind the other
     size_t element_bytes;    // of moments and masters
+    size_t bytes;            // of both, allocated
     void *moment1, *moment2; // [elements], float or (GPT_DOUBLE) double, device memory
     float *master;           // [elements]; NULL but for bf16
 };
@@ -54,11 +56,8 @@ void gpt_optimizer_close(struct gpt_optimizer *optimizer);
 bool gpt_optimizer_step(struct gpt_optimizer *optimizer, const struct gpt_adamw *settings,
                         double clip, double *norm, struct gpt_problem *problem);
 
-// Waits until this rank's weights are whole again (ZeRO). Before they are used.
+// Waits until all of this rank's weights are whole again (ZeRO): before the program uses them. The
+// model's forward passes need no call: each waits for a layer's weights before it uses them.
 bool gpt_optimizer_wait(struct gpt_optimizer *optimizer, struct gpt_problem *problem);
-
-// Bytes of the state, allocated; and as predicted from the table of parameters.
-size_t gpt_optimizer_bytes(const struct gpt_optimizer *optimizer);
-size_t gpt_optimizer_predict_bytes(const struct gpt_optimizer *optimizer);
 
 #endif

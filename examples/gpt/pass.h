@@ -72,6 +72,8 @@ struct gpt_model {
     struct gpt_losses losses;
     gpt_gradient_ready ready;
     void *ready_context;
+    gpt_layer_needed needed;
+    void *needed_context;
 };
 
 // The functions of one type.
@@ -93,6 +95,9 @@ void *gpt_gradient(const struct gpt_model *model, int parameter);
 
 // Tells the program that parameters have all their contributions, if they have. -1: nothing.
 ncclResult_t gpt_is_ready(struct gpt_model *model, int parameter);
+
+// Tells the program that weights of a layer (of the whole model) are used from here on.
+ncclResult_t gpt_need(const struct gpt_model *model, int layer);
 
 // What the host wrote or will read of the stream's work is there.
 ncclResult_t gpt_wait(const struct gpt_model *model);

@@ -36,7 +36,11 @@ struct gpt_sizes gpt_sizes_of(const struct gpt_config *config, const struct gpt_
     s.top_k = config->experts > 0 ? (size_t)config->top_k : 0;
     s.tokens = (size_t)shape->sequences * s.context;
     s.own_tokens = shape->sequence_parallel ? part(s.tokens, place->tp, place->tp_rank) : s.tokens;
+    s.own_experts = (size_t)(config->experts / place->ep);
     gpt_stage_layers(config, place, &s.first_layer, &s.layers);
+    for (int i = 0; i < s.layers; i++) {
+        s.moe_layers += gpt_is_moe(config, s.first_layer + i);
+    }
     s.first_stage = place->pp_rank == 0;
     s.last_stage = place->pp_rank == place->pp - 1;
     return s;
@@ -136,9 +140,4 @@ size_t gpt_expert_bytes(const struct gpt_sizes *s, size_t rows)
 size_t gpt_expert_middle_bytes(const struct gpt_sizes *s, size_t rows)
 {
     return rows * (s->mlp + s->hidden) * s->real_bytes + rows * s->mlp * s->stored_bytes;
-}
-
-size_t gpt_expected_rows(const struct gpt_sizes *s)
-{
-    return s->tokens * s->top_k;
 }

@@ -18,11 +18,16 @@ struct gpt_sizes {
     size_t vocabulary;      // this rank's part
     size_t whole_vocabulary;
     size_t experts, top_k;   // all experts; of a token
+    size_t own_experts;      // this rank's
+    int moe_layers;          // of the stage
     size_t context, tokens;  // of a sequence; of a micro-batch
     size_t own_tokens;       // of them, the most that a rank has between layers
     int first_layer, layers; // of the stage
     bool first_stage, last_stage;
 };
+
+// Errors: ncclInvalidArgument, with the number that cannot be.
+ncclResult_t gpt_shape_check(const struct gpt_shape *shape, const struct gpt_config *config);
 
 struct gpt_sizes gpt_sizes_of(const struct gpt_config *config, const struct gpt_shape *shape,
                               const struct gpt_place *place);
@@ -51,6 +56,7 @@ struct gpt_layer_activations {
     int32_t *router_indices;                    // [tokens x top_k]
     tuttiMoeRoute_t route;
     struct gpt_growing rows; // [rows of this rank's experts x (width + hidden + width)]
+    size_t most_rows;        // that came at once
 };
 
 // A micro-batch's data: [sequences x context] each, the program's.
@@ -85,6 +91,7 @@ struct gpt_scratch {
     void *next_logits; // [whole vocabulary], real
     struct gpt_growing expert_middle; // of one expert: gradients and activations of its rows
     struct gpt_growing expert_dx;     // [rows x width], real
+    size_t most_expert_rows;          // of one expert, that came at once
 };
 
 // Lays out a slot from `memory` on (NULL: to count only) and returns its bytes. slot->layers has
@@ -95,9 +102,7 @@ size_t gpt_lay_out_scratch(const struct gpt_sizes *sizes, const struct gpt_shape
                            char *memory, struct gpt_scratch *scratch);
 
 // Bytes of gpt_layer_activations.rows and of gpt_scratch.expert_middle for so many rows.
-// gpt_expected_rows: of a rank where all experts are used evenly.
 size_t gpt_expert_bytes(const struct gpt_sizes *sizes, size_t rows);
 size_t gpt_expert_middle_bytes(const struct gpt_sizes *sizes, size_t rows);
-size_t gpt_expected_rows(const struct gpt_sizes *sizes);
 
 #endif

@@ -43,13 +43,16 @@ static ncclResult_t enter(struct gpt_model *model, struct gpt_slot *slot, const 
 {
     struct gpt_layer_activations *first = &slot->layers[0];
     if (!model->sizes.first_stage) {
+        TRY(gpt_need(model, model->sizes.first_layer));
         first->attention_in = (void *)(uintptr_t)input; // only read
         return gpt_boundary_norm(model, model->layers[0].norm1, input);
     }
     struct tuttiEmbedding embedding = embedding_of(model);
+    TRY(gpt_need(model, -1));
     TRY(tuttiEmbeddingForward(&embedding, model->shape.sequence_parallel ? TUTTI_LEAVE_PARTIAL : 0,
                               model->extent.tokens, slot->batch.tokens,
                               gpt_weight(model, model->embedding), model->scratch.rows));
+    TRY(gpt_need(model, model->sizes.first_layer));
     return gpt_boundary_forward(model, (struct gpt_site){slot, 0}, model->layers[0].norm1, NULL,
                                 first->attention_in);
 }
@@ -60,9 +63,11 @@ static ncclResult_t leave(struct gpt_model *model, struct gpt_slot *slot, void *
     int last = model->sizes.layers - 1;
     struct gpt_site site = mlp_site(model, slot, last);
     const stored *residual = slot->layers[last].mlp_in;
-    return model->sizes.last_stage
-               ? gpt_boundary_forward(model, site, model->norm, residual, slot->head_in)
-               : gpt_boundary_add(model, site, residual, output);
+    if (!model->sizes.last_stage) {
+        return gpt_boundary_add(model, site, residual, output);
+    }
+    TRY(gpt_need(model, model->config.layers));
+    return gpt_boundary_forward(model, site, model->norm, residual, slot->head_in);
 }
 
 static ncclResult_t forward_layers(struct gpt_model *model, struct gpt_slot *slot,
@@ -78,6 +83,7 @@ static ncclResult_t forward_layers(struct gpt_model *model, struct gpt_slot *slo
         TRY(parameters->experts == NULL ? gpt_mlp_forward(model, layer, slot)
                                         : gpt_moe_forward(model, layer, slot));
         if (layer + 1 < model->sizes.layers) {
+            TRY(gpt_need(model, model->sizes.first_layer + layer + 1));
             TRY(gpt_boundary_forward(model, mlp_site(model, slot, layer), parameters[1].norm1,
                                      kept->mlp_in, kept[1].attention_in));
         }

@@ -244,8 +244,7 @@ bool gpt_training_step(struct gpt_training *training, struct gpt_step_report *re
     const struct gpt_rates rates = {o->learning_rate, o->minimum_rate, o->warmup, o->steps};
     uint64_t step = training->step + 1;
     struct gpt_losses sum;
-    if (!gpt_optimizer_wait(&training->optimizer, problem) ||
-        !begin(training, false, step, problem) || !run(training, false, problem) ||
+    if (!begin(training, false, step, problem) || !run(training, false, problem) ||
         !sum_losses(training, "loss", step, &sum, problem)) {
         return false;
     }

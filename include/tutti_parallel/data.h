@@ -10,16 +10,19 @@
 // One step, with gradients accumulated over micro-batches:
 //     zero the gradients
 //     for each micro-batch but the last: forward, backward (gradients are added; no call here)
-//     tuttiBucketsGatherWait(buckets, -1, stream)         after the step before (ZeRO; else
-//     nothing) the last: forward; backward, and as soon as gradient i is complete:
+//     the last: forward; backward, and as soon as gradient i is complete:
 //         tuttiBucketsReady(buckets, i, stream)
 //     tuttiBucketsWait(buckets, stream)
 //     squares = 0; tuttiSumSquares(... parts of tuttiBucketsOwned ..., &squares)
 //     tuttiGlobalNorm(squares, world, stream, &norm); tuttiClipFactor(norm, most, &factor)
 //     tuttiScale(... the same parts ..., factor, stream); the optimizer updates the same parts
 //     tuttiBucketsGather(buckets, parameters, type, stream)
-// (With micro-batches the wait for gathered parameters stands before the first forward pass.) A
-// model with experts has two sets of buckets: dense parameters over mesh.dataComm, experts' over
+// With ZeRO the first forward pass of the next step calls, before it uses parameter i,
+//     tuttiBucketsGatherWait(buckets, i, stream)
+// and whoever uses all parameters at once (a checkpoint) calls it with -1. Without ZeRO neither
+// does anything.
+//
+// A model with experts has two sets of buckets: dense parameters over mesh.dataComm, experts' over
 // mesh.dpComm. They know nothing of each other and may be in use at once.
 //
 // Sources: S. Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training",
