@@ -20,6 +20,7 @@ static void broadcast_of(int rank, int size)
     static const size_t bytes[BUFFERS] = {20, 0, 200006, 8};
     struct tuttiBuffer buffers[BUFFERS];
     struct member m;
+    char text[64];
     unsigned char *host = malloc(200006);
     int root = size - 1;
     if (!member_join(&m, rank, size)) {
@@ -56,6 +57,8 @@ static void broadcast_of(int rank, int size)
     buffers[1] = (struct tuttiBuffer){NULL, 0, (ncclDataType_t)99};
     EXPECT_EQ(tuttiBroadcastBuffers(buffers, BUFFERS, 0, m.comm, m.stream), ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "buffers[1].type is 99");
+    (void)snprintf(text, sizeof text, "tuttiBroadcastBuffers: rank %d: ", rank);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), text);
     ranks_barrier();
     for (int i = 0; i < BUFFERS; i += i == 0 ? 2 : 1) {
         EXPECT_CUDA(cudaFree(buffers[i].data));

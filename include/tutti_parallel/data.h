@@ -10,8 +10,9 @@
 // One step, with gradients accumulated over micro-batches:
 //     zero the gradients
 //     for each micro-batch but the last: forward, backward (gradients are added; no call here)
-//     tuttiBucketsGatherWait(buckets, -1, stream)         after the step before (ZeRO; else
-//     nothing) the last: forward; backward, and as soon as gradient i is complete:
+//     tuttiBucketsGatherWait(buckets, -1, stream)      parameters, of the step before (ZeRO)
+//
+//     the last: forward; backward, and as soon as gradient i is complete:
 //         tuttiBucketsReady(buckets, i, stream)
 //     tuttiBucketsWait(buckets, stream)
 //     squares = 0; tuttiSumSquares(... parts of tuttiBucketsOwned ..., &squares)
@@ -53,6 +54,7 @@ ncclResult_t tuttiBroadcastBuffers(const struct tuttiBuffer *buffers, int buffer
                                    ncclComm_t comm, cudaStream_t stream);
 
 // ---- Gradients in buckets -----------------------------------------------------------------------
+// No call about buckets may be between ncclGroupStart and ncclGroupEnd.
 
 // Where the gradient of one parameter lies in the flat buffer; parameters have the same places in
 // theirs.
