@@ -382,6 +382,92 @@ static void boundaries_on_1_to_4(void)
     run_thread_ranks(4, boundaries, 60);
 }
 
+// One token: the ranks that have none of it give NULL for what has no elements.
+static void without_rows(struct member *m, enum tuttiBoundaryWay way)
+{
+    static const size_t sizes[2] = {1, 4};
+    struct setting s = setting_make(m, TUTTI_RMS_NORM, &floats, sizes);
+    struct array residual = own_rows(&s, ncclFloat32, s.residual);
+    struct array gamma = on_device(ncclFloat32, s.gamma, 4), x = array_make(ncclFloat32, 4);
+    struct array partial = array_ragged(ncclFloat32, 4, 10 + m->rank);
+    struct array dx = own_rows(&s, ncclFloat32, s.of_x);
+    struct tuttiBoundary *b = NULL;
+    void *rows = NULL;
+    bool is_without = s.own == 0;
+    if (EXPECT_OK(tuttiBoundaryCreate(&s.norm, 1, way, m->comm, m->stream, &b))) {
+        const struct tuttiBoundaryInput in = {gamma.data, NULL, is_without ? NULL : residual.data,
+                                              is_without ? NULL : x.data};
+        const struct tuttiBoundaryGradients g = {
+            in.x, gamma.data, partial.data, is_without ? NULL : dx.data,
+            NULL, NULL,       partial.data, 1};
+        EXPECT_OK(tuttiBoundaryRows(b, &rows));
+        fill_partial(&s, rows);
+        EXPECT_OK(tuttiBoundaryForward(b, 1, &in));
+        check_result(&s, rows, is_without ? NULL : &x);
+        EXPECT_OK(tuttiBoundaryBackward(b, 1, &g));
+        EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+        for (size_t i = 0; i < 4; i++) {
+            double right = difference(&s, &s.sum[i]);
+            EXPECT_NEAR(array_get(&partial, i), right, 2e-5 * (1 + fabs(right)));
+        }
+        EXPECT_EQ(member_state(m), ncclSuccess);
+        EXPECT_OK(tuttiBoundaryDestroy(b));
+    }
+    struct array *all[] = {&residual, &gamma, &x, &partial, &dx};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        array_free(all[i]);
+    }
+    setting_free(&s);
+}
+
+static void one_token(int rank, int size)
+{
+    struct member m;
+    if (member_join(&m, rank, size)) {
+        without_rows(&m, TUTTI_BOUNDARY_HALVES);
+        without_rows(&m, TUTTI_BOUNDARY_FUSED);
+        member_leave(&m);
+    }
+}
+
+static void ranks_without_rows(void)
+{
+    run_ranks(2, one_token, 30);
+    run_thread_ranks(3, one_token, 30);
+}
+
+// Ranks that have other numbers of tokens: an error on each that says so.
+static void other_tokens(int rank, int size)
+{
+    struct member m;
+    struct tuttiNorm norm = {TUTTI_RMS_NORM, 4, 1e-3, floats};
+    struct tuttiBoundary *b = NULL;
+    void *rows = NULL;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    const enum tuttiBoundaryWay way = size == 2 ? TUTTI_BOUNDARY_FUSED : TUTTI_BOUNDARY_HALVES;
+    if (EXPECT_OK(tuttiBoundaryCreate(&norm, 8, way, m.comm, m.stream, &b))) {
+        const struct tuttiBoundaryInput in = {NULL, NULL, NULL, NULL};
+        EXPECT_OK(tuttiBoundaryRows(b, &rows));
+        memset(rows, 0, 8 * 4 * sizeof(float));
+        EXPECT_EQ(tuttiBoundaryForward(b, rank == 1 ? 6 : 8, &in), ncclInvalidUsage);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "tuttiBoundaryForward: rank ");
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "the communicator has failed: ");
+        ranks_barrier();
+        (void)tuttiBoundaryDestroy(b); // which cannot meet the others any more
+    }
+    EXPECT_OK(ncclCommAbort(m.comm));
+    m.comm = NULL;
+    member_leave(&m);
+}
+
+static void tokens_that_differ(void)
+{
+    run_ranks(2, other_tokens, 30);
+    run_thread_ranks(3, other_tokens, 30);
+}
+
 // Ranks of several hosts: the halves, and a refusal that says why.
 static void on_two_hosts(int rank, int size)
 {
@@ -450,14 +536,14 @@ static void wrong_boundaries(struct member *m)
     refused(tuttiBoundaryForward(NULL, 1, &in), "boundary is NULL");
     refused(tuttiBoundaryForward(b, 5, &in), "tokens is 5, must be at most 4");
     refused(tuttiBoundaryForward(b, 1, NULL), "input is NULL");
-    refused(tuttiBoundaryForward(b, 1, &in), "beta is");
+    refused(tuttiBoundaryForward(b, 1, &in), "tuttiBoundaryForward: rank 0: beta is");
     refused(tuttiBoundaryReduce(b, 1, NULL), "x is NULL");
     refused(tuttiBoundaryGather(b, 1, NULL, NULL, NULL), "x is NULL");
-    refused(tuttiBoundaryGather(b, 1, f, NULL, f), "beta is");
+    refused(tuttiBoundaryGather(b, 1, f, NULL, f), "tuttiBoundaryGather: rank 0: beta is");
     refused(tuttiBoundaryBackward(b, 1, NULL), "gradients is NULL");
     refused(tuttiBoundaryBackward(b, 1, &g), "partial is NULL");
     g.dbeta = f;
-    refused(tuttiBoundaryBackward(b, 1, &g), "dbeta is");
+    refused(tuttiBoundaryBackward(b, 1, &g), "tuttiBoundaryBackward: rank 0: dbeta is");
     refused(tuttiBoundaryRows(b, NULL), "rows is NULL");
     refused(tuttiBoundaryRows(NULL, &p), "boundary is NULL");
     refused(tuttiBoundaryIsFused(b, NULL), "fused is NULL");
@@ -474,12 +560,13 @@ static void wrong_calls(int rank, int size)
     }
     struct tuttiSequence good = {2, 2, ncclFloat32, m.comm, m.stream}, bad = good;
     refused(tuttiSequenceReduceScatter(NULL, f, f), "sequence is NULL");
-    refused(tuttiSequenceReduceScatter(&good, NULL, f), "partial is NULL");
+    refused(tuttiSequenceReduceScatter(&good, NULL, f),
+            "tuttiSequenceReduceScatter: rank 0: partial is NULL");
     refused(tuttiSequenceReduceScatter(&good, f, NULL), "own is NULL");
     refused(tuttiSequenceAllGather(&good, NULL, f), "own is NULL");
     refused(tuttiSequenceAllGather(&good, f, NULL), "rows is NULL");
     bad.width = 0;
-    refused(tuttiSequenceAllGather(&bad, f, f), "width is 0");
+    refused(tuttiSequenceAllGather(&bad, f, f), "tuttiSequenceAllGather: rank 0: width is 0");
     bad = good;
     bad.tokens = (size_t)1 << 60;
     refused(tuttiSequenceAllGather(&bad, f, f), "address space");
@@ -498,6 +585,8 @@ int main(void)
 {
     RUN(shared_out_on_1_to_5);
     RUN(boundaries_on_1_to_4);
+    RUN(ranks_without_rows);
+    RUN(tokens_that_differ);
     RUN(boundary_between_hosts);
     RUN(bad_arguments);
     return expect_result();
