@@ -11,18 +11,34 @@
 enum { MOST_OPTIONS_BYTES = 4096 };
 static const size_t default_bucket_bytes = (size_t)25 << 20; // as in Li et al., 2020
 
+// Fields that a later version has may be there, where they ask for nothing.
+static ncclResult_t check_size(const char *call, const struct tuttiBucketsOptions *given)
+{
+    const char *bytes = (const char *)given;
+    if (given->size < sizeof *given || given->size > MOST_OPTIONS_BYTES) {
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: options->size is %zu; begin with "
+                         "TUTTI_BUCKETS_OPTIONS_INITIALIZER (%zu bytes in this version)",
+                         call, given->size, sizeof *given);
+    }
+    for (size_t i = sizeof *given; i < given->size; i++) {
+        if (bytes[i] != 0) {
+            return tuttiFail(ncclInvalidArgument,
+                             "%s: options have a field at byte %zu that version %d.%d.%d does not "
+                             "know",
+                             call, i, TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
+        }
+    }
+    return ncclSuccess;
+}
+
 static ncclResult_t read_options(const char *call, const struct tuttiBucketsOptions *given,
                                  struct tuttiBucketsOptions *options)
 {
     static const struct tuttiBucketsOptions standard = TUTTI_BUCKETS_OPTIONS_INITIALIZER;
     *options = standard;
     if (given != NULL) {
-        if (given->size < sizeof *given || given->size > MOST_OPTIONS_BYTES) {
-            return tuttiFail(ncclInvalidArgument,
-                             "%s: options->size is %zu; begin with "
-                             "TUTTI_BUCKETS_OPTIONS_INITIALIZER (%zu bytes in this version)",
-                             call, given->size, sizeof *given);
-        }
+        TRY(check_size(call, given));
         *options = *given;
     }
     if (options->op != ncclSum && options->op != ncclAvg) {

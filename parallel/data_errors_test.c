@@ -61,6 +61,24 @@ static void refuse_places(struct flat_test *t)
     refuse(&flat, t->m.comm, NULL, "gradients->gradientCount is -1");
 }
 
+// A program that was compiled with a version of more fields: as long as it leaves them 0.
+static void later_version(struct flat_test *t)
+{
+    struct {
+        struct tuttiBucketsOptions known;
+        int more[2];
+    } later = {TUTTI_BUCKETS_OPTIONS_INITIALIZER, {0, 0}};
+    struct tuttiBuckets *buckets = NULL;
+    char text[64];
+    later.known.size = sizeof later;
+    EXPECT_OK(tuttiBucketsCreate(&t->flat, t->m.comm, &later.known, &buckets));
+    EXPECT_OK(tuttiBucketsDestroy(buckets));
+    later.more[0] = 1;
+    (void)snprintf(text, sizeof text, "options have a field at byte %zu that version",
+                   sizeof later.known);
+    refuse(&t->flat, t->m.comm, &later.known, text);
+}
+
 static void arguments_of(int rank, int size)
 {
     struct flat_test t;
@@ -69,6 +87,7 @@ static void arguments_of(int rank, int size)
         return;
     }
     refuse_places(&t);
+    later_version(&t);
     refuse(NULL, t.m.comm, NULL, "gradients is NULL");
     refuse(&t.flat, NULL, NULL, "comm");
     struct tuttiGradients flat = t.flat;
