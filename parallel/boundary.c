@@ -49,10 +49,6 @@ static const char *why_not_fused(const struct tuttiNorm *norm, const ncclCommPro
 static ncclResult_t choose(const char *call, struct tuttiBoundary *b, enum tuttiBoundaryWay way)
 {
     ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
-    if ((int)way < TUTTI_BOUNDARY_AUTO || way > TUTTI_BOUNDARY_HALVES) {
-        return tuttiFail(ncclInvalidArgument, "%s: way is %d, must be 0 to %d", call, (int)way,
-                         TUTTI_BOUNDARY_HALVES);
-    }
     TRY(ncclCommQueryProperties(b->comm, &properties));
     const char *why = why_not_fused(&b->norm, &properties);
     if (way == TUTTI_BOUNDARY_FUSED && why != NULL) {
@@ -63,6 +59,85 @@ static ncclResult_t choose(const char *call, struct tuttiBoundary *b, enum tutti
     }
     b->is_fused = way != TUTTI_BOUNDARY_HALVES && why == NULL;
     return ncclSuccess;
+}
+
+// What ranks tell each other at creation.
+enum { WISHES = 7 };
+struct wish {
+    bool is_good; // its arguments by themselves
+    size_t numbers[WISHES];
+    double eps;
+};
+static const char *const wish_names[WISHES] = {
+    "norm's kind", "norm's width", "types.activations", "types.weights", "types.gradients",
+    "most",        "way"};
+
+static ncclResult_t check_create(const char *call, const struct tuttiNorm *norm, size_t most,
+                                 enum tuttiBoundaryWay way, struct tuttiBoundary *const *boundary)
+{
+    if (boundary == NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: boundary is NULL", call);
+    }
+    TRY(parallel_norm_check(call, norm, most));
+    if (most < 1) {
+        return tuttiFail(ncclInvalidArgument, "%s: most is 0, must be at least 1 token", call);
+    }
+    if ((int)way < TUTTI_BOUNDARY_AUTO || way > TUTTI_BOUNDARY_HALVES) {
+        return tuttiFail(ncclInvalidArgument, "%s: way is %d, must be 0 to %d", call, (int)way,
+                         TUTTI_BOUNDARY_HALVES);
+    }
+    return ncclSuccess;
+}
+
+// All ranks have all wishes, so either all go on or none does.
+static ncclResult_t compare_wishes(const struct parallel_call *call, const struct wish *wishes)
+{
+    const struct wish *mine = &wishes[call->part.rank];
+    for (int r = 0; r < call->part.size; r++) {
+        if (!wishes[r].is_good) {
+            return tuttiFail(ncclInvalidArgument, "%s: an argument of rank %d is bad; see there",
+                             call->name, r);
+        }
+        for (int i = 0; i < WISHES; i++) {
+            if (wishes[r].numbers[i] != mine->numbers[i]) {
+                return tuttiFail(ncclInvalidArgument,
+                                 "%s: %s is %zu here and %zu on rank %d, must be equal on all "
+                                 "ranks",
+                                 call->name, wish_names[i], mine->numbers[i], wishes[r].numbers[i],
+                                 r);
+            }
+        }
+        if (wishes[r].eps != mine->eps) {
+            return tuttiFail(ncclInvalidArgument,
+                             "%s: norm's eps is %g here and %g on rank %d, must be equal on all "
+                             "ranks",
+                             call->name, mine->eps, wishes[r].eps, r);
+        }
+    }
+    return ncclSuccess;
+}
+
+// checked: what is wrong with this rank's own arguments.
+static ncclResult_t agree(const struct parallel_call *call, const struct tuttiBoundary *b,
+                          enum tuttiBoundaryWay way, ncclResult_t checked)
+{
+    const struct tuttiNorm *n = &b->norm;
+    const struct wish mine = {checked == ncclSuccess,
+                              {(size_t)n->kind, n->width, (size_t)n->types.activations,
+                               (size_t)n->types.weights, (size_t)n->types.gradients, b->most,
+                               (size_t)way},
+                              n->eps};
+    struct wish *wishes = calloc((size_t)call->part.size, sizeof *wishes);
+    if (wishes == NULL) {
+        return tuttiFail(ncclSystemError, "%s: no memory for %d ranks", call->name,
+                         call->part.size);
+    }
+    ncclResult_t result = parallel_exchange(&mine, wishes, sizeof mine, b->comm, b->stream);
+    if (result == ncclSuccess) {
+        result = checked == ncclSuccess ? compare_wishes(call, wishes) : checked;
+    }
+    free(wishes);
+    return result;
 }
 
 static ncclResult_t make_memory(struct tuttiBoundary *b, size_t most_own)
@@ -121,17 +196,16 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryCreate(const struct tuttiNorm *norm, s
                                                  struct tuttiBoundary **boundary)
 {
     struct parallel_call call = {{0}, {0}};
+    struct tuttiBoundary made = {.most = most, .comm = comm, .stream = stream};
     int previous = 0;
-    if (boundary == NULL) {
-        return tuttiFail(ncclInvalidArgument, "tuttiBoundaryCreate: boundary is NULL");
+    if (boundary != NULL) {
+        *boundary = NULL;
     }
-    *boundary = NULL;
+    if (norm != NULL) {
+        made.norm = *norm;
+    }
     TRY(parallel_begin("tuttiBoundaryCreate", comm, most, &call));
-    TRY(parallel_norm_check(call.name, norm, most));
-    if (most < 1) {
-        return tuttiFail(ncclInvalidArgument, "%s: most is 0, must be at least 1 token", call.name);
-    }
-    struct tuttiBoundary made = {*norm, most, comm, stream, false, NULL, NULL, NULL, NULL};
+    TRY(agree(&call, &made, way, check_create(call.name, norm, most, way, boundary)));
     TRY(choose(call.name, &made, way));
     struct tuttiBoundary *b = malloc(sizeof *b);
     if (b == NULL) {

@@ -436,38 +436,6 @@ static void ranks_without_rows(void)
     run_thread_ranks(3, one_token, 30);
 }
 
-// Ranks that have other numbers of tokens: an error on each that says so.
-static void other_tokens(int rank, int size)
-{
-    struct member m;
-    struct tuttiNorm norm = {TUTTI_RMS_NORM, 4, 1e-3, floats};
-    struct tuttiBoundary *b = NULL;
-    void *rows = NULL;
-    if (!member_join(&m, rank, size)) {
-        return;
-    }
-    const enum tuttiBoundaryWay way = size == 2 ? TUTTI_BOUNDARY_FUSED : TUTTI_BOUNDARY_HALVES;
-    if (EXPECT_OK(tuttiBoundaryCreate(&norm, 8, way, m.comm, m.stream, &b))) {
-        const struct tuttiBoundaryInput in = {NULL, NULL, NULL, NULL};
-        EXPECT_OK(tuttiBoundaryRows(b, &rows));
-        memset(rows, 0, 8 * 4 * sizeof(float));
-        EXPECT_EQ(tuttiBoundaryForward(b, rank == 1 ? 6 : 8, &in), ncclInvalidUsage);
-        EXPECT_CONTAINS(ncclGetLastError(NULL), "tuttiBoundaryForward: rank ");
-        EXPECT_CONTAINS(ncclGetLastError(NULL), "the communicator has failed: ");
-        ranks_barrier();
-        (void)tuttiBoundaryDestroy(b); // which cannot meet the others any more
-    }
-    EXPECT_OK(ncclCommAbort(m.comm));
-    m.comm = NULL;
-    member_leave(&m);
-}
-
-static void tokens_that_differ(void)
-{
-    run_ranks(2, other_tokens, 30);
-    run_thread_ranks(3, other_tokens, 30);
-}
-
 // Ranks of several hosts: the halves, and a refusal that says why.
 static void on_two_hosts(int rank, int size)
 {
@@ -501,93 +469,11 @@ static void boundary_between_hosts(void)
     unsetenv("TUTTI_FAKE_HOSTS");
 }
 
-// ---- What is refused ----------------------------------------------------------------------------
-
-static void refused(ncclResult_t result, const char *part)
-{
-    EXPECT_EQ(result, ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
-}
-
-static void wrong_boundaries(struct member *m)
-{
-    float f[16] = {0};
-    void *p = NULL;
-    int fused;
-    struct tuttiNorm norm = {TUTTI_RMS_NORM, 4, 1e-3, floats};
-    struct tuttiBoundary *b = NULL;
-    refused(tuttiBoundaryCreate(&norm, 4, TUTTI_BOUNDARY_AUTO, m->comm, m->stream, NULL),
-            "boundary is NULL");
-    refused(tuttiBoundaryCreate(NULL, 4, TUTTI_BOUNDARY_AUTO, m->comm, m->stream, &b),
-            "norm is NULL");
-    refused(tuttiBoundaryCreate(&norm, 0, TUTTI_BOUNDARY_AUTO, m->comm, m->stream, &b),
-            "most is 0");
-    refused(tuttiBoundaryCreate(&norm, 4, (enum tuttiBoundaryWay)3, m->comm, m->stream, &b),
-            "way is 3, must be 0 to 2");
-    EXPECT_EQ(tuttiBoundaryCreate(&norm, 4, TUTTI_BOUNDARY_AUTO, NULL, m->stream, &b),
-              ncclInvalidArgument);
-    EXPECT(b == NULL);
-    EXPECT_OK(tuttiBoundaryDestroy(NULL));
-    if (!EXPECT_OK(tuttiBoundaryCreate(&norm, 4, TUTTI_BOUNDARY_AUTO, m->comm, m->stream, &b))) {
-        return;
-    }
-    struct tuttiBoundaryInput in = {NULL, f, NULL, NULL};
-    struct tuttiBoundaryGradients g = {f, f, NULL, f, NULL, NULL, NULL, 0};
-    refused(tuttiBoundaryForward(NULL, 1, &in), "boundary is NULL");
-    refused(tuttiBoundaryForward(b, 5, &in), "tokens is 5, must be at most 4");
-    refused(tuttiBoundaryForward(b, 1, NULL), "input is NULL");
-    refused(tuttiBoundaryForward(b, 1, &in), "tuttiBoundaryForward: rank 0: beta is");
-    refused(tuttiBoundaryReduce(b, 1, NULL), "x is NULL");
-    refused(tuttiBoundaryGather(b, 1, NULL, NULL, NULL), "x is NULL");
-    refused(tuttiBoundaryGather(b, 1, f, NULL, f), "tuttiBoundaryGather: rank 0: beta is");
-    refused(tuttiBoundaryBackward(b, 1, NULL), "gradients is NULL");
-    refused(tuttiBoundaryBackward(b, 1, &g), "partial is NULL");
-    g.dbeta = f;
-    refused(tuttiBoundaryBackward(b, 1, &g), "tuttiBoundaryBackward: rank 0: dbeta is");
-    refused(tuttiBoundaryRows(b, NULL), "rows is NULL");
-    refused(tuttiBoundaryRows(NULL, &p), "boundary is NULL");
-    refused(tuttiBoundaryIsFused(b, NULL), "fused is NULL");
-    refused(tuttiBoundaryIsFused(NULL, &fused), "boundary is NULL");
-    EXPECT_OK(tuttiBoundaryDestroy(b));
-}
-
-static void wrong_calls(int rank, int size)
-{
-    float f[16] = {0};
-    struct member m;
-    if (!member_join(&m, rank, size)) {
-        return;
-    }
-    struct tuttiSequence good = {2, 2, ncclFloat32, m.comm, m.stream}, bad = good;
-    refused(tuttiSequenceReduceScatter(NULL, f, f), "sequence is NULL");
-    refused(tuttiSequenceReduceScatter(&good, NULL, f),
-            "tuttiSequenceReduceScatter: rank 0: partial is NULL");
-    refused(tuttiSequenceReduceScatter(&good, f, NULL), "own is NULL");
-    refused(tuttiSequenceAllGather(&good, NULL, f), "own is NULL");
-    refused(tuttiSequenceAllGather(&good, f, NULL), "rows is NULL");
-    bad.width = 0;
-    refused(tuttiSequenceAllGather(&bad, f, f), "tuttiSequenceAllGather: rank 0: width is 0");
-    bad = good;
-    bad.tokens = (size_t)1 << 60;
-    refused(tuttiSequenceAllGather(&bad, f, f), "address space");
-    EXPECT_EQ(tuttiSequenceOwn(1, NULL, NULL, NULL), ncclInvalidArgument);
-    wrong_boundaries(&m);
-    EXPECT_EQ(member_state(&m), ncclSuccess);
-    member_leave(&m);
-}
-
-static void bad_arguments(void)
-{
-    run_ranks(1, wrong_calls, 30);
-}
-
 int main(void)
 {
     RUN(shared_out_on_1_to_5);
     RUN(boundaries_on_1_to_4);
     RUN(ranks_without_rows);
-    RUN(tokens_that_differ);
     RUN(boundary_between_hosts);
-    RUN(bad_arguments);
     return expect_result();
 }
