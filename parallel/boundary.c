@@ -8,6 +8,7 @@
 #include "norm_check.h"
 #include "part.h"
 
+#include <math.h>
 #include <nccl_device.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -39,6 +40,9 @@ static const char *why_not_fused(const struct tuttiNorm *norm, const ncclCommPro
     }
     if (!is_fusible_type(norm->types.activations)) {
         return "activations are ncclFloat64";
+    }
+    if (isinf((float)norm->eps)) {
+        return "eps is beyond what float has";
     }
     if (!comm->deviceApiSupport) {
         return "the communicator has no windows";

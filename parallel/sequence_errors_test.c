@@ -149,6 +149,16 @@ static void other_boundaries(int rank, int size)
     EXPECT(b == NULL);
     EXPECT_OK(tuttiBoundaryCreate(&norm, 8, automatic, m.comm, m.stream, &b));
     EXPECT_OK(tuttiBoundaryDestroy(b));
+    // The fused operation's eps is a float.
+    int fused = -1;
+    other_eps.eps = 1e300;
+    EXPECT_EQ(tuttiBoundaryCreate(&other_eps, 8, TUTTI_BOUNDARY_FUSED, m.comm, m.stream, &b),
+              ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "eps is beyond what float has");
+    EXPECT_OK(tuttiBoundaryCreate(&other_eps, 8, automatic, m.comm, m.stream, &b));
+    EXPECT_OK(tuttiBoundaryIsFused(b, &fused));
+    EXPECT_EQ(fused, 0);
+    EXPECT_OK(tuttiBoundaryDestroy(b));
     EXPECT_EQ(member_state(&m), ncclSuccess);
     member_leave(&m);
 }

@@ -63,10 +63,11 @@ enum tuttiBoundaryWay {
 };
 
 // norm: kind, width, eps and types; the norm can be fused where it is RMSNorm, activations are
-// ncclFloat32 or ncclBfloat16, and the ranks share memory (one LSA team, window support). most: the
-// largest number of tokens, on all ranks together, that calls will have. Collective over comm,
-// synchronous in the stream. Ranks first tell each other their arguments: ncclInvalidArgument on
-// all where those of one are bad, or differ. boundary: receives it; NULL after an error. Since 0.1.
+// ncclFloat32 or ncclBfloat16, eps is in float's range, and the ranks share memory (one LSA team,
+// window support). most: the largest number of tokens, on all ranks together, that calls will have.
+// Collective over comm, synchronous in the stream. Ranks first tell each other their arguments:
+// ncclInvalidArgument on all where those of one are bad, or differ. boundary: receives it; NULL
+// after an error. Since 0.1.
 ncclResult_t tuttiBoundaryCreate(const struct tuttiNorm *norm, size_t most,
                                  enum tuttiBoundaryWay way, ncclComm_t comm, cudaStream_t stream,
                                  struct tuttiBoundary **boundary);
