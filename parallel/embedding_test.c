@@ -271,12 +271,6 @@ static void losses(int rank, int size)
 
 // ---- What is refused ----------------------------------------------------------------------------
 
-static void refused(ncclResult_t result, const char *part)
-{
-    EXPECT_EQ(result, ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
-}
-
 static void wrong_calls(int rank, int size)
 {
     struct member m;

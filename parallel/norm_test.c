@@ -209,12 +209,6 @@ static void in_place_and_zeros(void)
     case_free(&c);
 }
 
-static void refused(ncclResult_t result, const char *part)
-{
-    EXPECT_EQ(result, ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
-}
-
 static void bad_arguments(void)
 {
     double d[16] = {0};

@@ -6,12 +6,6 @@
 
 static const struct tuttiTypes floats = {ncclFloat32, ncclFloat32, ncclFloat32};
 
-static void refused(ncclResult_t result, const char *part)
-{
-    EXPECT_EQ(result, ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
-}
-
 static void wrong_boundaries(struct member *m)
 {
     float f[16] = {0};

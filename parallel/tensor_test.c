@@ -379,12 +379,6 @@ static void two_all_reduces_per_block(void)
 
 // ---- What is refused ----------------------------------------------------------------------------
 
-static void refused(ncclResult_t result, const char *part)
-{
-    EXPECT_EQ(result, ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
-}
-
 static void wrong_calls(int rank, int size)
 {
     struct member m;
