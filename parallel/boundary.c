@@ -8,6 +8,7 @@
 #include "norm_check.h"
 #include "part.h"
 
+#include <math.h>
 #include <nccl_device.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -40,38 +41,113 @@ static const char *why_not_fused(const struct tuttiNorm *norm, const ncclCommPro
     if (!is_fusible_type(norm->types.activations)) {
         return "activations are ncclFloat64";
     }
+    if (isinf((float)norm->eps)) {
+        return "eps is beyond what float has";
+    }
     if (!comm->deviceApiSupport) {
         return "the communicator has no windows";
     }
     return comm->nLsaTeams == 1 ? NULL : "not all ranks are in one LSA team";
 }
 
-static ncclResult_t choose(struct tuttiBoundary *b, enum tuttiBoundaryWay way)
+static ncclResult_t choose(const char *call, struct tuttiBoundary *b, enum tuttiBoundaryWay way)
 {
-    static const char *const call = "tuttiBoundaryCreate";
     ncclCommProperties_t properties = NCCL_COMM_PROPERTIES_INITIALIZER;
-    if ((int)way < TUTTI_BOUNDARY_AUTO || way > TUTTI_BOUNDARY_HALVES) {
-        return tuttiFail(ncclInvalidArgument, "%s: way is %d, must be 0 to %d", call, (int)way,
-                         TUTTI_BOUNDARY_HALVES);
-    }
     TRY(ncclCommQueryProperties(b->comm, &properties));
     const char *why = why_not_fused(&b->norm, &properties);
     if (way == TUTTI_BOUNDARY_FUSED && why != NULL) {
         return tuttiFail(ncclInvalidUsage,
-                         "%s: rank %d: way is TUTTI_BOUNDARY_FUSED, but %s; use "
-                         "TUTTI_BOUNDARY_AUTO or TUTTI_BOUNDARY_HALVES",
-                         call, properties.rank, why);
+                         "%s: way is TUTTI_BOUNDARY_FUSED, but %s; use TUTTI_BOUNDARY_AUTO or "
+                         "TUTTI_BOUNDARY_HALVES",
+                         call, why);
     }
     b->is_fused = way != TUTTI_BOUNDARY_HALVES && why == NULL;
     return ncclSuccess;
 }
 
-static ncclResult_t make_memory(struct tuttiBoundary *b)
+// What ranks tell each other at creation.
+enum { WISHES = 7 };
+struct wish {
+    bool is_good; // its arguments by themselves
+    size_t numbers[WISHES];
+    double eps;
+};
+static const char *const wish_names[WISHES] = {
+    "norm's kind", "norm's width", "types.activations", "types.weights", "types.gradients",
+    "most",        "way"};
+
+static ncclResult_t check_create(const char *call, const struct tuttiNorm *norm, size_t most,
+                                 enum tuttiBoundaryWay way, struct tuttiBoundary *const *boundary)
+{
+    if (boundary == NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: boundary is NULL", call);
+    }
+    TRY(parallel_norm_check(call, norm, most));
+    if (most < 1) {
+        return tuttiFail(ncclInvalidArgument, "%s: most is 0, must be at least 1 token", call);
+    }
+    if ((int)way < TUTTI_BOUNDARY_AUTO || way > TUTTI_BOUNDARY_HALVES) {
+        return tuttiFail(ncclInvalidArgument, "%s: way is %d, must be 0 to %d", call, (int)way,
+                         TUTTI_BOUNDARY_HALVES);
+    }
+    return ncclSuccess;
+}
+
+// All ranks have all wishes, so either all go on or none does.
+static ncclResult_t compare_wishes(const struct parallel_call *call, const struct wish *wishes)
+{
+    const struct wish *mine = &wishes[call->part.rank];
+    for (int r = 0; r < call->part.size; r++) {
+        if (!wishes[r].is_good) {
+            return tuttiFail(ncclInvalidArgument, "%s: an argument of rank %d is bad; see there",
+                             call->name, r);
+        }
+        for (int i = 0; i < WISHES; i++) {
+            if (wishes[r].numbers[i] != mine->numbers[i]) {
+                return tuttiFail(ncclInvalidArgument,
+                                 "%s: %s is %zu here and %zu on rank %d, must be equal on all "
+                                 "ranks",
+                                 call->name, wish_names[i], mine->numbers[i], wishes[r].numbers[i],
+                                 r);
+            }
+        }
+        if (wishes[r].eps != mine->eps) {
+            return tuttiFail(ncclInvalidArgument,
+                             "%s: norm's eps is %g here and %g on rank %d, must be equal on all "
+                             "ranks",
+                             call->name, mine->eps, wishes[r].eps, r);
+        }
+    }
+    return ncclSuccess;
+}
+
+// checked: what is wrong with this rank's own arguments.
+static ncclResult_t agree(const struct parallel_call *call, const struct tuttiBoundary *b,
+                          enum tuttiBoundaryWay way, ncclResult_t checked)
+{
+    const struct tuttiNorm *n = &b->norm;
+    const struct wish mine = {checked == ncclSuccess,
+                              {(size_t)n->kind, n->width, (size_t)n->types.activations,
+                               (size_t)n->types.weights, (size_t)n->types.gradients, b->most,
+                               (size_t)way},
+                              n->eps};
+    struct wish *wishes = calloc((size_t)call->part.size, sizeof *wishes);
+    if (wishes == NULL) {
+        return tuttiFail(ncclSystemError, "%s: no memory for %d ranks", call->name,
+                         call->part.size);
+    }
+    ncclResult_t result = parallel_exchange(&mine, wishes, sizeof mine, b->comm, b->stream);
+    if (result == ncclSuccess) {
+        result = checked == ncclSuccess ? compare_wishes(call, wishes) : checked;
+    }
+    free(wishes);
+    return result;
+}
+
+static ncclResult_t make_memory(struct tuttiBoundary *b, size_t most_own)
 {
     const size_t row = b->norm.width * parallel_element_bytes(b->norm.types.activations);
-    struct parallel_part part = {0};
-    TRY(parallel_part(b->comm, b->most, &part));
-    size_t kept = b->is_fused ? b->most : parallel_part_count(&part, 0);
+    size_t kept = b->is_fused ? b->most : most_own;
     TRY(ncclMemAlloc(&b->rows, b->most * row));
     if (b->is_fused) { // else nobody needs one
         TRY(ncclCommWindowRegister(b->comm, b->rows, b->most * row, &b->window,
@@ -82,11 +158,6 @@ static ncclResult_t make_memory(struct tuttiBoundary *b)
     TRY_CUDA(cudaMallocAsync(&b->gamma, row, b->stream));
     TRY_CUDA(cudaStreamSynchronize(b->stream));
     return ncclSuccess;
-}
-
-static ncclResult_t wait_for_stream(const struct tuttiBoundary *b)
-{
-    return parallel_cuda((int)cudaStreamSynchronize(b->stream), "cudaStreamSynchronize");
 }
 
 static ncclResult_t first_of(ncclResult_t a, ncclResult_t b)
@@ -108,7 +179,8 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryDestroy(struct tuttiBoundary *boundary
     }
     int previous = 0;
     ncclResult_t entered = parallel_enter_device(b->comm, &previous);
-    ncclResult_t result = first_of(entered, wait_for_stream(b));
+    ncclResult_t result = first_of(
+        entered, parallel_cuda((int)cudaStreamSynchronize(b->stream), "cudaStreamSynchronize"));
     if (b->window != NULL) {
         result = first_of(result, ncclCommWindowDeregister(b->comm, b->window));
     }
@@ -127,21 +199,21 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryCreate(const struct tuttiNorm *norm, s
                                                  cudaStream_t stream,
                                                  struct tuttiBoundary **boundary)
 {
-    static const char *const call = "tuttiBoundaryCreate";
+    struct parallel_call call = {{0}, {0}};
+    struct tuttiBoundary made = {.most = most, .comm = comm, .stream = stream};
     int previous = 0;
-    if (boundary == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: boundary is NULL", call);
+    if (boundary != NULL) {
+        *boundary = NULL;
     }
-    *boundary = NULL;
-    TRY(parallel_norm_check(call, norm, most));
-    if (most < 1) {
-        return tuttiFail(ncclInvalidArgument, "%s: most is 0, must be at least 1 token", call);
+    if (norm != NULL) {
+        made.norm = *norm;
     }
-    struct tuttiBoundary made = {*norm, most, comm, stream, false, NULL, NULL, NULL, NULL};
-    TRY(choose(&made, way));
+    TRY(parallel_begin("tuttiBoundaryCreate", comm, most, &call));
+    TRY(agree(&call, &made, way, check_create(call.name, norm, most, way, boundary)));
+    TRY(choose(call.name, &made, way));
     struct tuttiBoundary *b = malloc(sizeof *b);
     if (b == NULL) {
-        return tuttiFail(ncclSystemError, "%s: no memory for a boundary", call);
+        return tuttiFail(ncclSystemError, "%s: no memory for a boundary", call.name);
     }
     *b = made;
     ncclResult_t result = parallel_enter_device(comm, &previous);
@@ -149,7 +221,7 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryCreate(const struct tuttiNorm *norm, s
         free(b);
         return result;
     }
-    result = make_memory(b);
+    result = make_memory(b, parallel_part_count(&call.part, 0)); // rank 0 has most
     parallel_leave_device(previous);
     if (result != ncclSuccess) {
         (void)tuttiBoundaryDestroy(b);
@@ -179,18 +251,24 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryIsFused(const struct tuttiBoundary *bo
     return ncclSuccess;
 }
 
-static ncclResult_t begin(const char *call, const struct tuttiBoundary *b, size_t tokens,
-                          struct parallel_part *part)
+static ncclResult_t begin(const char *function, const struct tuttiBoundary *b, size_t tokens,
+                          struct parallel_call *call)
 {
     if (b == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: boundary is NULL", call);
+        return tuttiFail(ncclInvalidArgument, "%s: boundary is NULL", function);
     }
+    TRY(parallel_begin(function, b->comm, tokens, call));
     if (tokens > b->most) {
         return tuttiFail(ncclInvalidArgument,
                          "%s: tokens is %zu, must be at most %zu, what the boundary was made for",
-                         call, tokens, b->most);
+                         call->name, tokens, b->most);
     }
-    return parallel_part(b->comm, tokens, part);
+    return ncclSuccess;
+}
+
+static ncclResult_t wait_for_stream(const struct parallel_call *call, const struct tuttiBoundary *b)
+{
+    return parallel_wait(call->name, b->comm, b->stream);
 }
 
 static struct tuttiSequence sequence_of(const struct tuttiBoundary *b, size_t tokens,
@@ -199,25 +277,26 @@ static struct tuttiSequence sequence_of(const struct tuttiBoundary *b, size_t to
     return (struct tuttiSequence){tokens, b->norm.width, type, b->comm, b->stream};
 }
 
-// gamma in the activations' type, as the fused operation wants it. ncclSuccess, or no memory.
-static ncclResult_t convert_gamma(const struct tuttiBoundary *b, const void *gamma)
+// gamma in the activations' type, as the fused operation wants it.
+static ncclResult_t convert_gamma(const struct parallel_call *call, const struct tuttiBoundary *b,
+                                  const void *gamma)
 {
     const size_t width = b->norm.width;
-    double *row = malloc(width * sizeof *row);
-    if (row == NULL) {
-        return tuttiFail(ncclSystemError, "tuttiBoundaryForward: no memory for gamma");
-    }
+    double *row = NULL;
+    TRY(parallel_row(call->name, width, &row));
     parallel_load(gamma, b->norm.types.weights, 0, width, row);
     parallel_store(b->gamma, b->norm.types.activations, 0, width, row);
     free(row);
     return ncclSuccess;
 }
 
-// The own rows of the residual go to their place in a [tokens x width] of the object's, and come
-// from there as x.
-static ncclResult_t forward_fused(const struct tuttiBoundary *b, const struct parallel_part *part,
+// The own rows of the residual, or zeros, go to their place in a [tokens x width] of the object's,
+// and come from there as x. The operation wants a residual of all ranks or of none, but a rank
+// without rows may give NULL where others have one: so there is one always.
+static ncclResult_t forward_fused(const struct parallel_call *call, const struct tuttiBoundary *b,
                                   const struct tuttiBoundaryInput *in)
 {
+    const struct parallel_part *part = &call->part;
     const ncclDataType_t type = b->norm.types.activations;
     const size_t width = b->norm.width;
     const size_t bytes = part->count * width * parallel_element_bytes(type);
@@ -225,33 +304,33 @@ static ncclResult_t forward_fused(const struct tuttiBoundary *b, const struct pa
     struct tuttiRMSNormOptions options = TUTTI_RMSNORM_OPTIONS_INITIALIZER;
     options.eps = (float)b->norm.eps;
     options.gamma = in->gamma == NULL ? NULL : b->gamma;
-    options.residual = in->residual == NULL ? NULL : b->residual;
-    options.residualOut = b->residual;
+    options.residual = options.residualOut = b->residual;
     if (in->gamma != NULL) {
-        TRY(convert_gamma(b, in->gamma));
+        TRY(convert_gamma(call, b, in->gamma));
     }
-    if (in->residual != NULL && bytes > 0) {
+    if (in->residual == NULL) {
+        memset(own, 0, bytes);
+    } else if (bytes > 0) {
         memcpy(own, in->residual, bytes);
     }
     TRY(tuttiAllReduceRMSNorm(b->rows, b->rows, part->total, width, &options, type, b->comm,
                               b->stream));
-    TRY(wait_for_stream(b));
+    TRY(wait_for_stream(call, b));
     if (in->x != NULL && bytes > 0) {
         memcpy(in->x, own, bytes);
     }
     return ncclSuccess;
 }
 
-// to[count] += from[count], both activations.
-static ncclResult_t add(const struct tuttiBoundary *b, size_t rows, const void *from, void *to)
+// to[own x width] += from[own x width], both activations.
+static ncclResult_t add(const struct parallel_call *call, const struct tuttiBoundary *b,
+                        const void *from, void *to)
 {
     const ncclDataType_t type = b->norm.types.activations;
     const size_t width = b->norm.width;
-    double *row = malloc(2 * width * sizeof *row);
-    if (row == NULL) {
-        return tuttiFail(ncclSystemError, "tuttiBoundaryForward: no memory for a row");
-    }
-    for (size_t t = 0; t < rows; t++) {
+    double *row = NULL;
+    TRY(parallel_row(call->name, 2 * width, &row));
+    for (size_t t = 0; t < call->part.count; t++) {
         parallel_load(to, type, t * width, width, row);
         parallel_load(from, type, t * width, width, row + width);
         for (size_t i = 0; i < width; i++) {
@@ -274,97 +353,88 @@ static ncclResult_t norm_and_gather(const struct tuttiBoundary *b, const struct 
     return tuttiSequenceAllGather(&sequence, own, b->rows);
 }
 
-static ncclResult_t forward_halves(const struct tuttiBoundary *b, const struct parallel_part *part,
+static ncclResult_t forward_halves(const struct parallel_call *call, const struct tuttiBoundary *b,
                                    const struct tuttiBoundaryInput *in)
 {
+    const struct parallel_part *part = &call->part;
     const size_t bytes =
         part->count * b->norm.width * parallel_element_bytes(b->norm.types.activations);
     struct tuttiSequence sequence = sequence_of(b, part->total, b->norm.types.activations);
     TRY(tuttiSequenceReduceScatter(&sequence, b->rows, b->residual));
-    TRY(wait_for_stream(b));
+    TRY(wait_for_stream(call, b));
     if (in->residual != NULL) {
-        TRY(add(b, part->count, in->residual, b->residual));
+        TRY(add(call, b, in->residual, b->residual));
     }
     if (in->x != NULL && bytes > 0) {
         memcpy(in->x, b->residual, bytes);
     }
     TRY(norm_and_gather(b, part, b->residual, in->gamma, in->beta));
-    return wait_for_stream(b);
+    return wait_for_stream(call, b);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiBoundaryForward(struct tuttiBoundary *boundary, size_t tokens,
                                                   const struct tuttiBoundaryInput *input)
 {
-    static const char *const call = "tuttiBoundaryForward";
-    struct parallel_part part = {0};
-    TRY(begin(call, boundary, tokens, &part));
+    struct parallel_call call = {{0}, {0}};
+    TRY(begin("tuttiBoundaryForward", boundary, tokens, &call));
     if (input == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: input is NULL", call);
+        return tuttiFail(ncclInvalidArgument, "%s: input is NULL", call.name);
     }
-    if (boundary->norm.kind == TUTTI_RMS_NORM && input->beta != NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: rank %d: beta is %p, must be NULL for RMSNorm",
-                         call, part.rank, input->beta);
-    }
-    TRY(wait_for_stream(boundary));
-    return boundary->is_fused ? forward_fused(boundary, &part, input)
-                              : forward_halves(boundary, &part, input);
+    TRY(parallel_norm_check_beta(call.name, &boundary->norm, "beta", input->beta));
+    TRY(wait_for_stream(&call, boundary));
+    return boundary->is_fused ? forward_fused(&call, boundary, input)
+                              : forward_halves(&call, boundary, input);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiBoundaryReduce(struct tuttiBoundary *boundary, size_t tokens,
                                                  void *x)
 {
-    static const char *const call = "tuttiBoundaryReduce";
-    struct parallel_part part = {0};
-    TRY(begin(call, boundary, tokens, &part));
-    TRY(parallel_check_pointer(call, "x", x, part.count * boundary->norm.width));
+    struct parallel_call call = {{0}, {0}};
+    TRY(begin("tuttiBoundaryReduce", boundary, tokens, &call));
+    TRY(parallel_check_pointer(call.name, "x", x, call.part.count * boundary->norm.width));
     struct tuttiSequence sequence = sequence_of(boundary, tokens, boundary->norm.types.activations);
     TRY(tuttiSequenceReduceScatter(&sequence, boundary->rows, x));
-    return wait_for_stream(boundary);
+    return wait_for_stream(&call, boundary);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiBoundaryGather(struct tuttiBoundary *boundary, size_t tokens,
                                                  const void *x, const void *gamma, const void *beta)
 {
-    static const char *const call = "tuttiBoundaryGather";
-    struct parallel_part part = {0};
-    TRY(begin(call, boundary, tokens, &part));
-    TRY(parallel_check_pointer(call, "x", x, part.count * boundary->norm.width));
-    TRY(wait_for_stream(boundary));
-    return norm_and_gather(boundary, &part, x, gamma, beta);
+    struct parallel_call call = {{0}, {0}};
+    TRY(begin("tuttiBoundaryGather", boundary, tokens, &call));
+    TRY(parallel_check_pointer(call.name, "x", x, call.part.count * boundary->norm.width));
+    TRY(parallel_norm_check_beta(call.name, &boundary->norm, "beta", beta));
+    TRY(wait_for_stream(&call, boundary));
+    return norm_and_gather(boundary, &call.part, x, gamma, beta);
 }
 
-static ncclResult_t check_backward(const struct tuttiBoundary *b, const struct parallel_part *part,
+static ncclResult_t check_backward(const struct parallel_call *call, const struct tuttiBoundary *b,
                                    const struct tuttiBoundaryGradients *g)
 {
-    static const char *const call = "tuttiBoundaryBackward";
     const size_t width = b->norm.width;
     if (g == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", call);
+        return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", call->name);
     }
-    if (b->norm.kind == TUTTI_RMS_NORM && g->dbeta != NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: rank %d: dbeta is %p, must be NULL for RMSNorm",
-                         call, part->rank, g->dbeta);
-    }
-    TRY(parallel_check_pointer(call, "x", g->x, part->count * width));
-    TRY(parallel_check_pointer(call, "dx", g->dx, part->count * width));
-    return parallel_check_pointer(call, "partial", g->partial, part->total * width);
+    TRY(parallel_norm_check_beta(call->name, &b->norm, "dbeta", g->dbeta));
+    TRY(parallel_check_pointer(call->name, "x", g->x, call->part.count * width));
+    TRY(parallel_check_pointer(call->name, "dx", g->dx, call->part.count * width));
+    return parallel_check_pointer(call->name, "partial", g->partial, call->part.total * width);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiBoundaryBackward(struct tuttiBoundary *boundary, size_t tokens,
                                                    const struct tuttiBoundaryGradients *gradients)
 {
-    static const char *const call = "tuttiBoundaryBackward";
     const struct tuttiBoundary *b = boundary;
     const struct tuttiBoundaryGradients *g = gradients;
-    struct parallel_part part = {0};
-    TRY(begin(call, b, tokens, &part));
-    TRY(check_backward(b, &part, g));
+    struct parallel_call call = {{0}, {0}};
+    TRY(begin("tuttiBoundaryBackward", b, tokens, &call));
+    TRY(check_backward(&call, b, g));
     const size_t width = b->norm.width;
     const ncclDataType_t type = b->norm.types.gradients;
     struct tuttiSequence sequence = sequence_of(b, tokens, type);
-    void *own = parallel_at_mutable(g->partial, type, part.first * width);
+    void *own = parallel_at_mutable(g->partial, type, call.part.first * width);
     TRY(tuttiSequenceReduceScatter(&sequence, g->partial, own));
-    TRY(wait_for_stream(b));
+    TRY(wait_for_stream(&call, b));
     const struct tuttiNormGradients local = {.x = g->x,
                                              .gamma = g->gamma,
                                              .dy = own,
@@ -372,6 +442,6 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryBackward(struct tuttiBoundary *boundar
                                              .dx = g->dx,
                                              .dgamma = g->dgamma,
                                              .dbeta = g->dbeta};
-    TRY(tuttiNormBackward(&b->norm, part.count, &local));
+    TRY(tuttiNormBackward(&b->norm, call.part.count, &local));
     return g->dy == NULL ? ncclSuccess : tuttiSequenceAllGather(&sequence, g->dx, g->dy);
 }

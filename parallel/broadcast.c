@@ -1,34 +1,31 @@
 // Parameters from one rank to all. See tutti_parallel/data.h. SPDX-License-Identifier: Apache-2.0
 #include "device.h"
 #include "fail.h"
+#include "part.h"
 #include "tutti_parallel/data.h"
 
 static ncclResult_t check(const struct tuttiBuffer *buffers, int bufferCount, int root,
                           ncclComm_t comm)
 {
-    int ranks = 0;
-    TRY(ncclCommCount(comm, &ranks));
-    if (root < 0 || root >= ranks) {
-        return tuttiFail(ncclInvalidArgument, "tuttiBroadcastBuffers: root is %d, must be 0 to %d",
-                         root, ranks - 1);
+    struct parallel_call call = {{0}, {0}};
+    TRY(parallel_begin("tuttiBroadcastBuffers", comm, 0, &call));
+    if (root < 0 || root >= call.part.size) {
+        return tuttiFail(ncclInvalidArgument, "%s: root is %d, must be 0 to %d", call.name, root,
+                         call.part.size - 1);
     }
     if (bufferCount < 0 || (bufferCount > 0 && buffers == NULL)) {
-        return tuttiFail(
-            ncclInvalidArgument,
-            "tuttiBroadcastBuffers: bufferCount is %d and buffers %p; must be at least "
-            "0, and an array",
-            bufferCount, (const void *)buffers);
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: bufferCount is %d and buffers %p; must be at least 0, and an array",
+                         call.name, bufferCount, (const void *)buffers);
     }
     for (int i = 0; i < bufferCount; i++) {
         if (parallel_type_bytes(buffers[i].type) == 0) {
-            return tuttiFail(ncclInvalidArgument,
-                             "tuttiBroadcastBuffers: buffers[%d].type is %d, which is no type", i,
-                             (int)buffers[i].type);
+            return tuttiFail(ncclInvalidArgument, "%s: buffers[%d].type is %d, which is no type",
+                             call.name, i, (int)buffers[i].type);
         }
         if (buffers[i].data == NULL && buffers[i].count > 0) {
-            return tuttiFail(ncclInvalidArgument,
-                             "tuttiBroadcastBuffers: buffers[%d].data is NULL with %zu elements", i,
-                             buffers[i].count);
+            return tuttiFail(ncclInvalidArgument, "%s: buffers[%d].data is NULL with %zu elements",
+                             call.name, i, buffers[i].count);
         }
     }
     return ncclSuccess;

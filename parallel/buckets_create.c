@@ -3,6 +3,7 @@
 #include "buckets.h"
 #include "device.h"
 #include "fail.h"
+#include "part.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,20 +11,34 @@
 enum { MOST_OPTIONS_BYTES = 4096 };
 static const size_t default_bucket_bytes = (size_t)25 << 20; // as in Li et al., 2020
 
-static const char call[] = "tuttiBucketsCreate";
+// Fields that a later version has may be there, where they ask for nothing.
+static ncclResult_t check_size(const char *call, const struct tuttiBucketsOptions *given)
+{
+    const char *bytes = (const char *)given;
+    if (given->size < sizeof *given || given->size > MOST_OPTIONS_BYTES) {
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: options->size is %zu; begin with "
+                         "TUTTI_BUCKETS_OPTIONS_INITIALIZER (%zu bytes in this version)",
+                         call, given->size, sizeof *given);
+    }
+    for (size_t i = sizeof *given; i < given->size; i++) {
+        if (bytes[i] != 0) {
+            return tuttiFail(ncclInvalidArgument,
+                             "%s: options have a field at byte %zu that version %d.%d.%d does not "
+                             "know",
+                             call, i, TUTTI_MAJOR, TUTTI_MINOR, TUTTI_PATCH);
+        }
+    }
+    return ncclSuccess;
+}
 
-static ncclResult_t read_options(const struct tuttiBucketsOptions *given,
+static ncclResult_t read_options(const char *call, const struct tuttiBucketsOptions *given,
                                  struct tuttiBucketsOptions *options)
 {
     static const struct tuttiBucketsOptions standard = TUTTI_BUCKETS_OPTIONS_INITIALIZER;
     *options = standard;
     if (given != NULL) {
-        if (given->size < sizeof *given || given->size > MOST_OPTIONS_BYTES) {
-            return tuttiFail(ncclInvalidArgument,
-                             "%s: options->size is %zu; begin with "
-                             "TUTTI_BUCKETS_OPTIONS_INITIALIZER (%zu bytes in this version)",
-                             call, given->size, sizeof *given);
-        }
+        TRY(check_size(call, given));
         *options = *given;
     }
     if (options->op != ncclSum && options->op != ncclAvg) {
@@ -43,7 +58,7 @@ static ncclResult_t read_options(const struct tuttiBucketsOptions *given,
 }
 
 // Places of gradients: inside the buffer, one behind the other.
-static ncclResult_t check_places(const struct tuttiGradients *flat)
+static ncclResult_t check_places(const char *call, const struct tuttiGradients *flat)
 {
     size_t end = 0;
     for (int i = 0; i < flat->gradientCount; i++) {
@@ -65,7 +80,7 @@ static ncclResult_t check_places(const struct tuttiGradients *flat)
     return ncclSuccess;
 }
 
-static ncclResult_t check(const struct tuttiGradients *flat)
+static ncclResult_t check(const char *call, const struct tuttiGradients *flat)
 {
     if (flat == NULL) {
         return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", call);
@@ -86,10 +101,10 @@ static ncclResult_t check(const struct tuttiGradients *flat)
                          "at least 0, and an array",
                          call, flat->gradientCount, (const void *)flat->gradients);
     }
-    return check_places(flat);
+    return check_places(call, flat);
 }
 
-static ncclResult_t allocate(struct tuttiBuckets *b)
+static ncclResult_t allocate(const char *call, struct tuttiBuckets *b)
 {
     size_t n = (size_t)b->flat.gradientCount, ranks = (size_t)b->ranks;
     b->gradients = calloc(n + 1, sizeof *b->gradients); // + 1: calloc of 0 may give NULL
@@ -134,12 +149,10 @@ static ncclResult_t make_events(struct tuttiBuckets *b)
     return ncclSuccess;
 }
 
-static ncclResult_t make(struct tuttiBuckets *b)
+static ncclResult_t make(const char *call, struct tuttiBuckets *b)
 {
     int previous = 0;
-    TRY(ncclCommCount(b->comm, &b->ranks));
-    TRY(ncclCommUserRank(b->comm, &b->rank));
-    TRY(allocate(b));
+    TRY(allocate(call, b));
     parallel_make_buckets(b);
     TRY(parallel_enter_device(b->comm, &previous));
     ncclResult_t result = make_events(b);
@@ -153,21 +166,25 @@ PARALLEL_EXPORT ncclResult_t tuttiBucketsCreate(const struct tuttiGradients *gra
                                                 struct tuttiBuckets **buckets)
 {
     struct tuttiBucketsOptions read;
+    struct parallel_call call = {{0}, {0}};
     if (buckets == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: buckets is NULL", call);
+        return tuttiFail(ncclInvalidArgument, "tuttiBucketsCreate: buckets is NULL");
     }
     *buckets = NULL;
-    TRY(check(gradients));
-    TRY(read_options(options, &read));
+    TRY(parallel_begin("tuttiBucketsCreate", comm, 0, &call));
+    TRY(check(call.name, gradients));
+    TRY(read_options(call.name, options, &read));
     struct tuttiBuckets *b = calloc(1, sizeof *b);
     if (b == NULL) {
-        return tuttiFail(ncclSystemError, "%s: no memory", call);
+        return tuttiFail(ncclSystemError, "%s: no memory", call.name);
     }
     b->comm = comm;
+    b->rank = call.part.rank;
+    b->ranks = call.part.size;
     b->flat = *gradients;
     b->options = read;
     b->element_bytes = parallel_type_bytes(gradients->type);
-    ncclResult_t result = make(b);
+    ncclResult_t result = make(call.name, b);
     if (result == ncclSuccess) {
         *buckets = b;
     } else {

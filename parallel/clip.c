@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.h"
 #include "fail.h"
+#include "part.h"
 #include "tutti_parallel/data.h"
 
 #include <math.h>
@@ -22,6 +23,7 @@ struct flat {
 
 static ncclResult_t check(const struct flat *f)
 {
+    const size_t most = PTRDIFF_MAX / sizeof(double);
     if (f->type != ncclFloat32 && f->type != ncclFloat64) {
         return tuttiFail(ncclInvalidArgument,
                          "%s: type is %d, must be ncclFloat32 (%d) or ncclFloat64 (%d)", f->call,
@@ -39,7 +41,7 @@ static ncclResult_t check(const struct flat *f)
                              "elements",
                              f->call, i, f->parts[i].count);
         }
-        if (f->parts[i].offset > SIZE_MAX / sizeof(double) - f->parts[i].count) {
+        if (f->parts[i].count > most || f->parts[i].offset > most - f->parts[i].count) {
             return tuttiFail(ncclInvalidArgument,
                              "%s: parts[%d] is %zu elements at %zu, more than memory has", f->call,
                              i, f->parts[i].count, f->parts[i].offset);
@@ -157,7 +159,9 @@ PARALLEL_EXPORT ncclResult_t tuttiSumSquares(const void *buffer, ncclDataType_t 
     }
     ncclResult_t result = sum_pieces(&f, replicas, piece, &added);
     free(piece);
-    *sum += added;
+    if (result == ncclSuccess) {
+        *sum += added;
+    }
     return result;
 }
 
@@ -188,19 +192,20 @@ static ncclResult_t add_ranks(const double *sums, int ranks, double *norm)
 PARALLEL_EXPORT ncclResult_t tuttiGlobalNorm(double squares, ncclComm_t comm, cudaStream_t stream,
                                              double *norm)
 {
-    int ranks = 0;
+    struct parallel_call call = {{0}, {0}};
     double all = 0;
-    TRY(ncclCommCount(comm, &ranks));
+    TRY(parallel_begin("tuttiGlobalNorm", comm, 0, &call));
+    const int ranks = call.part.size;
     double *sums = calloc((size_t)ranks, sizeof *sums);
     if (sums == NULL) {
-        return tuttiFail(ncclSystemError, "tuttiGlobalNorm: no memory for %d ranks", ranks);
+        return tuttiFail(ncclSystemError, "%s: no memory for %d ranks", call.name, ranks);
     }
     ncclResult_t result = parallel_exchange(&squares, sums, sizeof squares, comm, stream);
     if (result == ncclSuccess) {
         result = add_ranks(sums, ranks, norm != NULL ? norm : &all);
     }
     free(sums);
-    return norm != NULL ? result : tuttiFail(ncclInvalidArgument, "tuttiGlobalNorm: norm is NULL");
+    return norm != NULL ? result : tuttiFail(ncclInvalidArgument, "%s: norm is NULL", call.name);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiClipFactor(double norm, double most, double *factor)
@@ -222,13 +227,16 @@ PARALLEL_EXPORT ncclResult_t tuttiClipFactor(double norm, double most, double *f
 
 static void scale_piece(const struct flat *f, void *piece, size_t elements, double factor)
 {
-    float *floats = piece;
-    double *doubles = piece;
-    for (size_t i = 0; f->type == ncclFloat32 && i < elements; i++) {
-        floats[i] = (float)((double)floats[i] * factor);
-    }
-    for (size_t i = 0; f->type == ncclFloat64 && i < elements; i++) {
-        doubles[i] *= factor;
+    if (f->type == ncclFloat32) {
+        float *x = piece;
+        for (size_t i = 0; i < elements; i++) {
+            x[i] = (float)((double)x[i] * factor);
+        }
+    } else {
+        double *x = piece;
+        for (size_t i = 0; i < elements; i++) {
+            x[i] *= factor;
+        }
     }
 }
 

@@ -158,6 +158,19 @@ static void check_scaled(struct values *v, double factor, cudaStream_t stream)
     free(in);
 }
 
+// The sum is as it was where not all parts could be read.
+static void not_there(void)
+{
+    const struct tuttiPart far[] = {{0, 3, 0}, {(size_t)1 << 50, 3, 1}};
+    struct values v;
+    double sum = 7;
+    begin(&v, ncclFloat32, 1);
+    EXPECT_EQ(tuttiSumSquares(v.device, v.type, far, 2, NULL, NULL, &sum), ncclUnhandledCudaError);
+    EXPECT_SAME(sum, 7);
+    (void)cudaGetLastError();
+    end(&v);
+}
+
 static void scale(void)
 {
     cudaStream_t stream = NULL;
@@ -329,6 +342,7 @@ static void factors(void)
 static void arguments(void)
 {
     static const struct tuttiPart beyond = {SIZE_MAX - 3, 10, 0}, some = {0, 3, 0};
+    static const struct tuttiPart endless = {0, SIZE_MAX, 0}, far[] = {{0, 3, 0}, {9, SIZE_MAX, 1}};
     static const int none = 0;
     float data[4] = {0};
     double sum = 0;
@@ -340,6 +354,11 @@ static void arguments(void)
     EXPECT_EQ(tuttiSumSquares(data, ncclFloat32, &beyond, 1, NULL, NULL, &sum),
               ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "parts[0] is 10 elements at");
+    EXPECT_EQ(tuttiSumSquares(data, ncclFloat32, &endless, 1, NULL, NULL, &sum),
+              ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "parts[0] is 18446744073709551615 elements at 0");
+    EXPECT_EQ(tuttiScale(data, ncclFloat64, far, 2, 0.5, NULL), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "parts[1] is 18446744073709551615 elements at 9");
     EXPECT_EQ(tuttiSumSquares(NULL, ncclFloat32, &some, 1, NULL, NULL, &sum), ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "buffer is NULL, and parts[0] has 3");
     EXPECT_EQ(tuttiSumSquares(data, ncclFloat32, &some, 1, &none, NULL, &sum), ncclInvalidArgument);
@@ -356,6 +375,7 @@ int main(void)
 {
     RUN(squares);
     RUN(not_finite);
+    RUN(not_there);
     RUN(scale);
     RUN(behind);
     RUN(norms);

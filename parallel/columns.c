@@ -51,7 +51,7 @@ ncclResult_t parallel_columns_gather(const struct parallel_columns *columns, voi
                                           columns->comm, columns->stream);
     free(counts);
     TRY(result);
-    TRY_CUDA(cudaStreamSynchronize(columns->stream));
+    TRY(parallel_wait(columns->call, columns->comm, columns->stream));
     size_t first = 0;
     for (int r = 0; r < part->size; r++) {
         size_t count = parallel_part_count(part, r);

@@ -8,7 +8,7 @@
 
 // Where a gather happens.
 struct parallel_columns {
-    const char *call; // the public function
+    const char *call; // as failures begin
     struct parallel_part part;
     size_t rows;
     ncclDataType_t type;

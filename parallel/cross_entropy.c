@@ -21,12 +21,14 @@ static struct sums parts_of(double *sums, size_t tokens)
                          sums == NULL ? NULL : sums + 2 * tokens};
 }
 
-static ncclResult_t check(const char *call, const struct tuttiCrossEntropy *c, size_t tokens,
-                          const int32_t *targets, struct parallel_part *part)
+static ncclResult_t begin(const char *function, const struct tuttiCrossEntropy *c, size_t tokens,
+                          const int32_t *targets, struct parallel_call *call_out)
 {
     if (c == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: entropy is NULL", call);
+        return tuttiFail(ncclInvalidArgument, "%s: entropy is NULL", function);
     }
+    TRY(parallel_begin(function, c->comm, c->vocabulary, call_out));
+    const char *call = call_out->name;
     if (c->vocabulary < 1 || c->vocabulary > INT32_MAX) {
         return tuttiFail(ncclInvalidArgument, "%s: vocabulary is %zu, must be 1 to %d", call,
                          c->vocabulary, INT32_MAX);
@@ -42,7 +44,7 @@ static ncclResult_t check(const char *call, const struct tuttiCrossEntropy *c, s
                              t, (int)targets[t], c->vocabulary - 1);
         }
     }
-    return parallel_part(c->comm, c->vocabulary, part);
+    return ncclSuccess;
 }
 
 // Where the target is in the own part; part->count: it is not.
@@ -76,24 +78,25 @@ static double exponentials_of(double *row, size_t count, double largest, ncclDat
     return sum;
 }
 
-static ncclResult_t reduce(const struct tuttiCrossEntropy *c, double *values, size_t count,
-                           ncclRedOp_t operator)
+static ncclResult_t reduce(const char *call, const struct tuttiCrossEntropy *c, double *values,
+                           size_t count, ncclRedOp_t operator)
 {
     TRY(ncclAllReduce(values, values, count, ncclFloat64, operator, c->comm, c->stream));
-    return parallel_cuda((int)cudaStreamSynchronize(c->stream), "cudaStreamSynchronize");
+    return parallel_wait(call, c->comm, c->stream);
 }
 
 // row: [own vocabulary], scratch.
-static ncclResult_t forward(const struct tuttiCrossEntropy *c, const struct parallel_part *part,
+static ncclResult_t forward(const struct parallel_call *call, const struct tuttiCrossEntropy *c,
                             size_t tokens, void *logits, const int32_t *targets, struct sums sums,
                             double *row)
 {
+    const struct parallel_part *part = &call->part;
     const size_t own = part->count;
     for (size_t t = 0; t < tokens; t++) {
         parallel_load(logits, c->logits, t * own, own, row);
         sums.largest[t] = largest_of(row, own);
     }
-    TRY(reduce(c, sums.largest, tokens, ncclMax));
+    TRY(reduce(call->name, c, sums.largest, tokens, ncclMax));
     for (size_t t = 0; t < tokens; t++) {
         parallel_load(logits, c->logits, t * own, own, row);
         size_t at = own_target(part, targets[t]);
@@ -101,16 +104,8 @@ static ncclResult_t forward(const struct tuttiCrossEntropy *c, const struct para
         sums.exponentials[t] = exponentials_of(row, own, sums.largest[t], c->logits);
         parallel_store(logits, c->logits, t * own, own, row);
     }
-    return reduce(c, sums.exponentials, 2 * tokens, ncclSum); // and target, which lies behind it
-}
-
-static ncclResult_t row_memory(const char *call, const struct parallel_part *part, double **row_out)
-{
-    *row_out = malloc((part->count + 1) * sizeof **row_out);
-    return *row_out != NULL
-               ? ncclSuccess
-               : tuttiFail(ncclSystemError, "%s: rank %d: no memory for a row of %zu logits", call,
-                           part->rank, part->count);
+    // And the target, which lies behind it.
+    return reduce(call->name, c, sums.exponentials, 2 * tokens, ncclSum);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiCrossEntropyForward(const struct tuttiCrossEntropy *entropy,
@@ -118,17 +113,16 @@ PARALLEL_EXPORT ncclResult_t tuttiCrossEntropyForward(const struct tuttiCrossEnt
                                                       const int32_t *targets, double *losses,
                                                       double *sums)
 {
-    static const char *const call = "tuttiCrossEntropyForward";
-    struct parallel_part part = {0};
+    struct parallel_call call = {{0}, {0}};
     double *row = NULL;
-    TRY(check(call, entropy, tokens, targets, &part));
-    TRY(parallel_check_pointer(call, "logits", logits, tokens * part.count));
-    TRY(parallel_check_pointer(call, "losses", losses, tokens));
-    TRY(parallel_check_pointer(call, "sums", sums, 3 * tokens));
-    TRY_CUDA(cudaStreamSynchronize(entropy->stream));
-    TRY(row_memory(call, &part, &row));
+    TRY(begin("tuttiCrossEntropyForward", entropy, tokens, targets, &call));
+    TRY(parallel_check_pointer(call.name, "logits", logits, tokens * call.part.count));
+    TRY(parallel_check_pointer(call.name, "losses", losses, tokens));
+    TRY(parallel_check_pointer(call.name, "sums", sums, 3 * tokens));
+    TRY(parallel_wait(call.name, entropy->comm, entropy->stream));
+    TRY(parallel_row(call.name, call.part.count, &row));
     struct sums parts = parts_of(sums, tokens);
-    ncclResult_t result = forward(entropy, &part, tokens, logits, targets, parts, row);
+    ncclResult_t result = forward(&call, entropy, tokens, logits, targets, parts, row);
     for (size_t t = 0; result == ncclSuccess && t < tokens; t++) {
         losses[t] = targets[t] < 0 ? 0 : log(parts.exponentials[t]) - parts.target[t];
     }
@@ -141,18 +135,17 @@ PARALLEL_EXPORT ncclResult_t tuttiCrossEntropyBackward(const struct tuttiCrossEn
                                                        const int32_t *targets, const double *sums,
                                                        double scale)
 {
-    static const char *const call = "tuttiCrossEntropyBackward";
-    struct parallel_part part = {0};
+    struct parallel_call call = {{0}, {0}};
     double *row = NULL;
-    TRY(check(call, entropy, tokens, targets, &part));
-    TRY(parallel_check_pointer(call, "logits", logits, tokens * part.count));
-    TRY(parallel_check_pointer(call, "sums", sums, 3 * tokens));
-    TRY_CUDA(cudaStreamSynchronize(entropy->stream));
-    TRY(row_memory(call, &part, &row));
-    const size_t own = part.count;
+    TRY(begin("tuttiCrossEntropyBackward", entropy, tokens, targets, &call));
+    TRY(parallel_check_pointer(call.name, "logits", logits, tokens * call.part.count));
+    TRY(parallel_check_pointer(call.name, "sums", sums, 3 * tokens));
+    TRY(parallel_wait(call.name, entropy->comm, entropy->stream));
+    TRY(parallel_row(call.name, call.part.count, &row));
+    const size_t own = call.part.count;
     for (size_t t = 0; t < tokens; t++) {
         const double factor = scale / sums[tokens + t]; // the sum of exponentials
-        size_t at = own_target(&part, targets[t]);
+        size_t at = own_target(&call.part, targets[t]);
         parallel_load(logits, entropy->logits, t * own, own, row);
         for (size_t i = 0; i < own; i++) {
             row[i] = targets[t] < 0 ? 0 : row[i] * factor;

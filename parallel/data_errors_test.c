@@ -48,7 +48,7 @@ static void refuse_places(struct flat_test *t)
     struct tuttiGradients flat = t->flat;
     flat.gradients = places;
     flat.gradientCount = 2;
-    refuse(&flat, t->m.comm, NULL, "gradient 1 (second) is at 9, must be at 10 or more");
+    refuse(&flat, t->m.comm, NULL, "rank 0: gradient 1 (second) is at 9, must be at 10 or more");
     places[1] = (struct tuttiGradient){10, FLAT_COUNT - 9, NULL};
     refuse(&flat, t->m.comm, NULL, "gradient 1 (no name) is 5991 elements at 10, beyond");
     places[1] = (struct tuttiGradient){FLAT_COUNT + 1, 0, NULL};
@@ -61,6 +61,24 @@ static void refuse_places(struct flat_test *t)
     refuse(&flat, t->m.comm, NULL, "gradients->gradientCount is -1");
 }
 
+// A program that was compiled with a version of more fields: as long as it leaves them 0.
+static void later_version(struct flat_test *t)
+{
+    struct {
+        struct tuttiBucketsOptions known;
+        int more[2];
+    } later = {TUTTI_BUCKETS_OPTIONS_INITIALIZER, {0, 0}};
+    struct tuttiBuckets *buckets = NULL;
+    char text[64];
+    later.known.size = sizeof later;
+    EXPECT_OK(tuttiBucketsCreate(&t->flat, t->m.comm, &later.known, &buckets));
+    EXPECT_OK(tuttiBucketsDestroy(buckets));
+    later.more[0] = 1;
+    (void)snprintf(text, sizeof text, "options have a field at byte %zu that version",
+                   sizeof later.known);
+    refuse(&t->flat, t->m.comm, &later.known, text);
+}
+
 static void arguments_of(int rank, int size)
 {
     struct flat_test t;
@@ -69,11 +87,12 @@ static void arguments_of(int rank, int size)
         return;
     }
     refuse_places(&t);
+    later_version(&t);
     refuse(NULL, t.m.comm, NULL, "gradients is NULL");
     refuse(&t.flat, NULL, NULL, "comm");
     struct tuttiGradients flat = t.flat;
     flat.type = ncclBfloat16;
-    refuse(&flat, t.m.comm, NULL, "gradients->type is 9, must be ncclFloat32 (7) or");
+    refuse(&flat, t.m.comm, NULL, "rank 0: gradients->type is 9, must be ncclFloat32 (7) or");
     flat = t.flat;
     flat.buffer = NULL;
     refuse(&flat, t.m.comm, NULL, "gradients->buffer is");
@@ -82,7 +101,8 @@ static void arguments_of(int rank, int size)
     refuse(&flat, t.m.comm, NULL, "gradients->buffer is");
     struct tuttiBucketsOptions options = TUTTI_BUCKETS_OPTIONS_INITIALIZER;
     options.op = ncclMax;
-    refuse(&t.flat, t.m.comm, &options, "options->op is 2, must be ncclSum (0) or ncclAvg (4)");
+    refuse(&t.flat, t.m.comm, &options,
+           "rank 0: options->op is 2, must be ncclSum (0) or ncclAvg (4)");
     options.op = ncclSum;
     options.zero = 2;
     refuse(&t.flat, t.m.comm, &options, "options->zero is 2");

@@ -20,6 +20,7 @@ static void broadcast_of(int rank, int size)
     static const size_t bytes[BUFFERS] = {20, 0, 200006, 8};
     struct tuttiBuffer buffers[BUFFERS];
     struct member m;
+    char text[64];
     unsigned char *host = malloc(200006);
     int root = size - 1;
     if (!member_join(&m, rank, size)) {
@@ -56,6 +57,8 @@ static void broadcast_of(int rank, int size)
     buffers[1] = (struct tuttiBuffer){NULL, 0, (ncclDataType_t)99};
     EXPECT_EQ(tuttiBroadcastBuffers(buffers, BUFFERS, 0, m.comm, m.stream), ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "buffers[1].type is 99");
+    (void)snprintf(text, sizeof text, "tuttiBroadcastBuffers: rank %d: ", rank);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), text);
     ranks_barrier();
     for (int i = 0; i < BUFFERS; i += i == 0 ? 2 : 1) {
         EXPECT_CUDA(cudaFree(buffers[i].data));
@@ -227,15 +230,6 @@ static void await_buckets(struct tuttiBuckets *buckets, int count)
     EXPECT_EQ(finished, count);
 }
 
-// A host function that holds a stream up until it is told to go on.
-static void hold(void *argument)
-{
-    atomic_int *go_on = argument;
-    while (!atomic_load(go_on)) {
-        (void)usleep(100);
-    }
-}
-
 static struct tuttiBuckets *make_four(struct flat_test *t, int zero)
 {
     struct tuttiBucketsOptions options = TUTTI_BUCKETS_OPTIONS_INITIALIZER;
@@ -307,13 +301,13 @@ static void streams_of(int rank, int size)
     memcpy(host, t.host, 100 * t.bytes);
     flat_fill(&t, 0);
     // Gradients 2 and 1 of one bucket in two streams, which write them once they may go on.
-    EXPECT_CUDA(cudaLaunchHostFunc(other, hold, &go_on_other));
+    EXPECT_CUDA(cudaLaunchHostFunc(other, flat_hold, &go_on_other));
     EXPECT_CUDA(cudaMemcpyAsync((char *)t.flat.buffer + 30 * t.bytes, host + 30 * t.bytes,
                                 30 * t.bytes, cudaMemcpyHostToDevice, other));
     EXPECT_OK(tuttiBucketsReady(buckets, 2, other));
     EXPECT_OK(tuttiBucketsReady(buckets, 3, t.m.stream));
     await_buckets(buckets, 1); // which `other` does not hold up
-    EXPECT_CUDA(cudaLaunchHostFunc(t.m.stream, hold, &go_on));
+    EXPECT_CUDA(cudaLaunchHostFunc(t.m.stream, flat_hold, &go_on));
     EXPECT_CUDA(cudaMemcpyAsync((char *)t.flat.buffer + 10 * t.bytes, host + 10 * t.bytes,
                                 20 * t.bytes, cudaMemcpyHostToDevice, t.m.stream));
     EXPECT_OK(tuttiBucketsReady(buckets, 1, t.m.stream));

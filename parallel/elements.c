@@ -3,6 +3,8 @@
 
 #include "fail.h"
 
+#include <stdlib.h>
+
 size_t parallel_element_bytes(ncclDataType_t type)
 {
     switch ((int)type) {
@@ -110,6 +112,14 @@ ncclResult_t parallel_check_elements(const char *call, const char *what, size_t 
                          what, a, b);
     }
     return ncclSuccess;
+}
+
+ncclResult_t parallel_row(const char *call, size_t count, double **row_out)
+{
+    *row_out = malloc((count == 0 ? 1 : count) * sizeof **row_out);
+    return *row_out != NULL
+               ? ncclSuccess
+               : tuttiFail(ncclSystemError, "%s: no memory for a row of %zu elements", call, count);
 }
 
 ncclResult_t parallel_check_pointer(const char *call, const char *name, const void *pointer,

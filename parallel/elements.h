@@ -19,12 +19,15 @@ void *parallel_at_mutable(void *data, ncclDataType_t type, size_t index);
 void parallel_load(const void *data, ncclDataType_t type, size_t first, size_t count, double *out);
 void parallel_store(void *data, ncclDataType_t type, size_t first, size_t count, const double *in);
 
-// Fails unless the three types are a combination that types.h allows. call: the public function.
+// Fails unless the three types are a combination that types.h allows. call, here and below: with
+// what the texts of failures begin (part.h).
 ncclResult_t parallel_check_types(const char *call, const struct tuttiTypes *types);
 // Float, or double where activations are: what gradients of weights are in.
 ncclDataType_t parallel_weight_gradients(const struct tuttiTypes *types);
 // Fails unless a * b elements of 8 bytes can be in an address space. what: "tokens x width".
 ncclResult_t parallel_check_elements(const char *call, const char *what, size_t a, size_t b);
+// Memory for `count` elements as double, to be freed; count may be 0. ncclSystemError without.
+ncclResult_t parallel_row(const char *call, size_t count, double **row_out);
 // Fails where pointer is NULL and count is not 0.
 ncclResult_t parallel_check_pointer(const char *call, const char *name, const void *pointer,
                                     size_t count);

@@ -9,12 +9,14 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-static ncclResult_t check(const char *call, const struct tuttiEmbedding *e, size_t tokens,
-                          const int32_t *words, struct parallel_part *part)
+static ncclResult_t begin(const char *function, const struct tuttiEmbedding *e, size_t tokens,
+                          const int32_t *words, struct parallel_call *call_out)
 {
     if (e == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: embedding is NULL", call);
+        return tuttiFail(ncclInvalidArgument, "%s: embedding is NULL", function);
     }
+    TRY(parallel_begin(function, e->comm, e->vocabulary, call_out));
+    const char *call = call_out->name;
     if (e->vocabulary < 1 || e->vocabulary > INT32_MAX || e->width < 1) {
         return tuttiFail(ncclInvalidArgument,
                          "%s: vocabulary is %zu and width %zu; they must be 1 to %d and at least 1",
@@ -30,7 +32,7 @@ static ncclResult_t check(const char *call, const struct tuttiEmbedding *e, size
                              (int)words[t], e->vocabulary - 1);
         }
     }
-    return parallel_part(e->comm, e->vocabulary, part);
+    return ncclSuccess;
 }
 
 // Whether the rank has the word; *row: where in its part.
@@ -58,29 +60,24 @@ PARALLEL_EXPORT ncclResult_t tuttiEmbeddingForward(const struct tuttiEmbedding *
                                                    int options, size_t tokens, const int32_t *words,
                                                    const void *table, void *y)
 {
-    static const char *const call = "tuttiEmbeddingForward";
     const struct tuttiEmbedding *e = embedding;
-    struct parallel_part part = {0};
+    struct parallel_call call = {{0}, {0}};
+    double *scratch = NULL;
+    TRY(begin("tuttiEmbeddingForward", e, tokens, words, &call));
     if ((options & ~TUTTI_LEAVE_PARTIAL) != 0) {
         return tuttiFail(ncclInvalidArgument,
-                         "%s: options is %d, must be 0 or TUTTI_LEAVE_PARTIAL (%d)", call, options,
-                         TUTTI_LEAVE_PARTIAL);
+                         "%s: options is %d, must be 0 or TUTTI_LEAVE_PARTIAL (%d)", call.name,
+                         options, TUTTI_LEAVE_PARTIAL);
     }
-    TRY(check(call, e, tokens, words, &part));
-    TRY(parallel_check_pointer(call, "table", table, part.count * e->width));
-    TRY(parallel_check_pointer(call, "y", y, tokens * e->width));
-    double *scratch = malloc(e->width * sizeof *scratch);
-    if (scratch == NULL) {
-        return tuttiFail(ncclSystemError, "%s: rank %d: no memory for a row of %zu elements", call,
-                         part.rank, e->width);
-    }
-    ncclResult_t result =
-        parallel_cuda((int)cudaStreamSynchronize(e->stream), "cudaStreamSynchronize");
+    TRY(parallel_check_pointer(call.name, "table", table, call.part.count * e->width));
+    TRY(parallel_check_pointer(call.name, "y", y, tokens * e->width));
+    TRY(parallel_row(call.name, e->width, &scratch));
+    ncclResult_t result = parallel_wait(call.name, e->comm, e->stream);
     const size_t row_bytes = e->width * parallel_element_bytes(e->types.activations);
     for (size_t t = 0; result == ncclSuccess && t < tokens; t++) {
         char *to = (char *)y + t * row_bytes;
         size_t row;
-        if (is_own(&part, words[t], &row)) {
+        if (is_own(&call.part, words[t], &row)) {
             look_up(e, table, row, to, scratch);
         } else {
             memset(to, 0, row_bytes);
@@ -114,22 +111,17 @@ PARALLEL_EXPORT ncclResult_t tuttiEmbeddingBackward(const struct tuttiEmbedding 
                                                     size_t tokens, const int32_t *words,
                                                     const void *dy, void *dtable)
 {
-    static const char *const call = "tuttiEmbeddingBackward";
     const struct tuttiEmbedding *e = embedding;
-    struct parallel_part part = {0};
-    TRY(check(call, e, tokens, words, &part));
-    TRY(parallel_check_pointer(call, "dy", dy, tokens * e->width));
-    TRY(parallel_check_pointer(call, "dtable", dtable, part.count * e->width));
-    double *scratch = malloc(e->width * sizeof *scratch);
-    if (scratch == NULL) {
-        return tuttiFail(ncclSystemError, "%s: rank %d: no memory for a row of %zu elements", call,
-                         part.rank, e->width);
-    }
-    ncclResult_t result =
-        parallel_cuda((int)cudaStreamSynchronize(e->stream), "cudaStreamSynchronize");
+    struct parallel_call call = {{0}, {0}};
+    double *scratch = NULL;
+    TRY(begin("tuttiEmbeddingBackward", e, tokens, words, &call));
+    TRY(parallel_check_pointer(call.name, "dy", dy, tokens * e->width));
+    TRY(parallel_check_pointer(call.name, "dtable", dtable, call.part.count * e->width));
+    TRY(parallel_row(call.name, e->width, &scratch));
+    ncclResult_t result = parallel_wait(call.name, e->comm, e->stream);
     for (size_t t = 0; result == ncclSuccess && t < tokens; t++) {
         size_t row;
-        if (is_own(&part, words[t], &row)) {
+        if (is_own(&call.part, words[t], &row)) {
             parallel_load(dy, e->types.gradients, t * e->width, e->width, scratch);
             add_row(e, row, scratch, dtable);
         }

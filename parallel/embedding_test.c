@@ -271,12 +271,6 @@ static void losses(int rank, int size)
 
 // ---- What is refused ----------------------------------------------------------------------------
 
-static void refused(ncclResult_t result, const char *part)
-{
-    EXPECT_EQ(result, ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
-}
-
 static void wrong_calls(int rank, int size)
 {
     struct member m;
@@ -287,9 +281,11 @@ static void wrong_calls(int rank, int size)
     double d[16] = {0};
     int32_t w[4] = {0, 1, 2, 3};
     struct tuttiEmbedding good = {4, 2, type_sets[1], m.comm, m.stream}, bad = good;
-    refused(tuttiEmbeddingForward(NULL, 0, 1, w, f, f), "embedding is NULL");
-    refused(tuttiEmbeddingForward(&good, TUTTI_SPLIT_INPUT, 1, w, f, f), "options is 4");
-    refused(tuttiEmbeddingForward(&good, 0, 1, NULL, f, f), "words is NULL");
+    refused(tuttiEmbeddingForward(NULL, 0, 1, w, f, f), "tuttiEmbeddingForward: embedding is NULL");
+    refused(tuttiEmbeddingForward(&good, TUTTI_SPLIT_INPUT, 1, w, f, f),
+            "tuttiEmbeddingForward: rank 0: options is 4");
+    refused(tuttiEmbeddingForward(&good, 0, 1, NULL, f, f),
+            "tuttiEmbeddingForward: rank 0: words is NULL");
     refused(tuttiEmbeddingForward(&good, 0, 1, w, NULL, f), "table is NULL");
     refused(tuttiEmbeddingForward(&good, 0, 1, w, f, NULL), "y is NULL");
     refused(tuttiEmbeddingBackward(&good, 1, w, NULL, f), "dy is NULL");
@@ -314,7 +310,8 @@ static void wrong_calls(int rank, int size)
     w[1] = 4;
     refused(tuttiCrossEntropyForward(&c, 2, f, w, d, d), "targets[1] is 4, must be -1 to 3");
     w[1] = -2;
-    refused(tuttiCrossEntropyBackward(&c, 2, f, w, d, 1), "targets[1] is -2");
+    refused(tuttiCrossEntropyBackward(&c, 2, f, w, d, 1),
+            "tuttiCrossEntropyBackward: rank 0: targets[1] is -2");
     wrong.logits = ncclFloat16;
     refused(tuttiCrossEntropyForward(&wrong, 1, f, w, d, d), "is 6");
     wrong = c;
@@ -322,6 +319,39 @@ static void wrong_calls(int rank, int size)
     refused(tuttiCrossEntropyForward(&wrong, 1, f, w, d, d), "vocabulary is 0");
     EXPECT_EQ(member_state(&m), ncclSuccess);
     member_leave(&m);
+}
+
+// Ranks that have other numbers of tokens: an error on each that says so, and no losses; the layers
+// of a communicator that has failed refuse to go on.
+static void other_tokens(int rank, int size)
+{
+    struct member m;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    struct loss l = loss_make(&m, ncclFloat32, rank == 1 ? 3 : 4, 7, 0);
+    struct lookup e = lookup_make(&m, &type_sets[1], 4, 7, 2);
+    l.losses[0] = 99;
+    EXPECT_EQ(
+        tuttiCrossEntropyForward(&l.c, l.tokens, l.logits.data, l.targets, l.losses, l.sums.data),
+        ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "tuttiCrossEntropyForward: rank ");
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "the communicator has failed: ");
+    EXPECT(l.losses[0] == 99);
+    EXPECT_EQ(tuttiEmbeddingBackward(&e.e, e.tokens, e.words, e.dy.data, e.dtable.data),
+              ncclInvalidUsage);
+    ranks_barrier();
+    EXPECT_OK(ncclCommAbort(m.comm));
+    m.comm = NULL;
+    loss_free(&l);
+    lookup_free(&e);
+    member_leave(&m);
+}
+
+static void tokens_that_differ(void)
+{
+    run_thread_ranks(3, other_tokens, 30);
+    run_ranks(2, other_tokens, 30);
 }
 
 static void embeddings_on_1_to_4(void)
@@ -350,5 +380,6 @@ int main(void)
     RUN(embeddings_on_1_to_4);
     RUN(losses_on_1_to_4);
     RUN(bad_arguments);
+    RUN(tokens_that_differ);
     return expect_result();
 }

@@ -7,8 +7,10 @@
 #include "member.h"
 #include "tutti_parallel/data.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { FLAT_GRADIENTS = 10, FLAT_COUNT = 6000, FLAT_GAP_AT = 3100 };
 
@@ -103,6 +105,15 @@ static inline void flat_fill(struct flat_test *t, int step)
         flat_set(t, i, flat_whole(t->m.rank, i, step));
     }
     flat_upload(t);
+}
+
+// A host function that holds a stream up until it is told, by an atomic_int, to go on.
+static inline void flat_hold(void *argument)
+{
+    atomic_int *go_on = argument;
+    while (!atomic_load(go_on)) {
+        (void)usleep(100);
+    }
 }
 
 // The sum over `size` ranks of flat_whole, by hand: exact in every type.

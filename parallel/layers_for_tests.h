@@ -114,6 +114,13 @@ static inline struct array array_ragged(ncclDataType_t type, size_t count, int s
     return a;
 }
 
+// A call was refused as a bad argument, with a text that has this part.
+static inline void refused(ncclResult_t result, const char *part)
+{
+    EXPECT_EQ(result, ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
+}
+
 // How far a result may be from the right one, of sums of `terms` products of numbers up to 1.
 static inline double tolerance_of(ncclDataType_t type, size_t terms)
 {

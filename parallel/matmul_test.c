@@ -1,6 +1,7 @@
 // Products of matrices against sums in double, by the machine's BLAS and by our own loop.
 // SPDX-License-Identifier: Apache-2.0
 #include "layers_for_tests.h"
+#include "matmul_tiles.h"
 #include "ranks.h"
 #include "tutti_parallel/matmul.h"
 
@@ -176,11 +177,26 @@ static void nans_spread(void)
     release(&o);
 }
 
-static void refused(const struct tuttiProduct *p, const void *a, const void *b, void *c,
-                    const char *part)
+// To the nearest bf16, of two the even one; what is beyond the largest is infinite.
+static void bf16_results(void)
 {
-    EXPECT_EQ(tuttiMatmul(p, a, b, c), ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
+    enum { NUMBERS = 500 };
+    const double special[] = {1 + 1.0 / 256, 1 + 3.0 / 256, -1 - 1.0 / 256, 0, 3e-39, 3.38e38};
+    struct tuttiProduct p = product_of(NUMBERS, 1, 1, 0, 0);
+    p.typeC = ncclBfloat16;
+    struct operands o = make(&p);
+    for (size_t i = 0; i < sizeof special / sizeof special[0]; i++) {
+        array_set(&o.a, i, special[i]);
+    }
+    array_set(&o.a, NUMBERS - 1, 3.4e38);
+    array_set(&o.b, 0, 1);
+    EXPECT_OK(tuttiMatmul(&p, o.a.data, o.b.data, o.c.data));
+    const uint16_t *c = o.c.data;
+    for (size_t i = 0; i < NUMBERS - 1; i++) {
+        EXPECT_EQ(c[i], nearest_bf16(array_get(&o.a, i)));
+    }
+    EXPECT_EQ(c[NUMBERS - 1], 0x7f80);
+    release(&o);
 }
 
 static void bad_arguments(void)
@@ -188,21 +204,21 @@ static void bad_arguments(void)
     float a[16] = {0}, b[16] = {0}, c[16] = {0};
     struct tuttiProduct good = product_of(2, 3, 4, 0, 0), p = good;
     EXPECT_OK(tuttiMatmul(&good, a, b, c));
-    refused(NULL, a, b, c, "product is NULL");
-    refused(&good, NULL, b, c, "A is NULL, must point to 8 elements");
-    refused(&good, a, NULL, c, "B is NULL");
-    refused(&good, a, b, NULL, "C is NULL");
+    refused(tuttiMatmul(NULL, a, b, c), "product is NULL");
+    refused(tuttiMatmul(&good, NULL, b, c), "A is NULL, must point to 8 elements");
+    refused(tuttiMatmul(&good, a, NULL, c), "B is NULL");
+    refused(tuttiMatmul(&good, a, b, NULL), "C is NULL");
     p.typeA = ncclInt32;
-    refused(&p, a, b, c, "typeA is 2");
+    refused(tuttiMatmul(&p, a, b, c), "typeA is 2");
     p = good;
     p.typeC = ncclFloat64;
-    refused(&p, a, b, c, "must be all three or none");
+    refused(tuttiMatmul(&p, a, b, c), "must be all three or none");
     p = good;
     p.strideB = 2;
-    refused(&p, a, b, c, "strideB is 2, must be 0 or at least 3");
+    refused(tuttiMatmul(&p, a, b, c), "strideB is 2, must be 0 or at least 3");
     p = good;
     p.rows = (size_t)1 << 62;
-    refused(&p, a, b, c, "more than an address space holds");
+    refused(tuttiMatmul(&p, a, b, c), "more than an address space holds");
     EXPECT_EQ(tuttiMatmulLibrary(NULL), ncclInvalidArgument);
 }
 
@@ -243,6 +259,7 @@ static void everything(int rank, int size)
     several_blocks();
     not_read();
     nans_spread();
+    bf16_results();
     bad_arguments();
 }
 
@@ -283,6 +300,46 @@ static void a_library_that_is_none(void)
     unsetenv("TUTTI_BLAS");
 }
 
+// The innermost loop for every processor, which those with wider vectors do not take.
+static void check_tiles(const struct parallel_tiles *tiles, size_t inner)
+{
+    enum { MOST_INNER = 9 };
+    const size_t columns[2] = {tiles->columns_float, tiles->columns_double};
+    float a[MOST_INNER * TILE_ROWS], b[MOST_INNER * TILE_COLUMNS_MOST];
+    double a_wide[MOST_INNER * TILE_ROWS], b_wide[MOST_INNER * TILE_COLUMNS_MOST];
+    float got[TILE_ROWS * TILE_COLUMNS_MOST];
+    double got_wide[TILE_ROWS * TILE_COLUMNS_MOST];
+    for (size_t i = 0; i < inner * TILE_ROWS; i++) {
+        a_wide[i] = (double)(i % 11) - 5;
+        a[i] = (float)a_wide[i];
+    }
+    for (size_t i = 0; i < inner * TILE_COLUMNS_MOST; i++) {
+        b_wide[i] = (double)(i % 13) - 6;
+        b[i] = (float)b_wide[i];
+    }
+    tiles->of_float(inner, a, b, got);
+    tiles->of_double(inner, a_wide, b_wide, got_wide);
+    for (size_t k = 0; k < 2; k++) {
+        EXPECT(columns[k] > 0 && columns[k] <= TILE_COLUMNS_MOST);
+        for (size_t i = 0; i < TILE_ROWS * columns[k]; i++) {
+            double sum = 0; // of whole numbers: exact
+            for (size_t p = 0; p < inner; p++) {
+                sum += a_wide[p * TILE_ROWS + i / columns[k]] *
+                       b_wide[p * columns[k] + i % columns[k]];
+            }
+            EXPECT_NEAR(k == 0 ? (double)got[i] : got_wide[i], sum, 0);
+        }
+    }
+}
+
+static void tiles(void)
+{
+    for (size_t inner = 0; inner <= 9; inner++) {
+        check_tiles(parallel_tiles(), inner);
+        check_tiles(&parallel_plain_tiles, inner);
+    }
+}
+
 static void threads_at_once(void)
 {
     run_thread_ranks(4, same_in_every_thread, 60);
@@ -294,5 +351,6 @@ int main(void)
     RUN(by_our_own_loop);
     RUN(a_library_that_is_none);
     RUN(threads_at_once);
+    RUN(tiles);
     return expect_result();
 }

@@ -37,7 +37,7 @@
 
 DEFINE_TILE(float_16, float, 16, )
 DEFINE_TILE(double_16, double, 16, )
-static const struct parallel_tiles plain = {8, 4, float_16, double_16};
+const struct parallel_tiles parallel_plain_tiles = {8, 4, float_16, double_16};
 
 #if defined(__x86_64__)
 DEFINE_TILE(float_32, float, 32, __attribute__((target("avx2,fma"))))
@@ -52,5 +52,5 @@ const struct parallel_tiles *parallel_tiles(void)
         return &wide;
     }
 #endif
-    return &plain;
+    return &parallel_plain_tiles;
 }

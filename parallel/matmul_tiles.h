@@ -15,7 +15,8 @@ struct parallel_tiles {
     void (*of_double)(size_t inner, const double *a, const double *b, double *out);
 };
 
-// Those that fit this processor.
+// Those that fit this processor, and those that fit every one.
 const struct parallel_tiles *parallel_tiles(void);
+extern const struct parallel_tiles parallel_plain_tiles;
 
 #endif

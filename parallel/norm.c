@@ -41,8 +41,8 @@ ncclResult_t parallel_norm_check(const char *call, const struct tuttiNorm *norm,
     return parallel_check_types(call, &norm->types);
 }
 
-static ncclResult_t check_beta(const char *call, const struct tuttiNorm *norm, const char *name,
-                               const void *beta)
+ncclResult_t parallel_norm_check_beta(const char *call, const struct tuttiNorm *norm,
+                                      const char *name, const void *beta)
 {
     return beta == NULL || norm->kind == TUTTI_LAYER_NORM
                ? ncclSuccess
@@ -124,7 +124,7 @@ PARALLEL_EXPORT ncclResult_t tuttiNormForward(const struct tuttiNorm *norm, size
 {
     static const char *const call = "tuttiNormForward";
     TRY(parallel_norm_check(call, norm, tokens));
-    TRY(check_beta(call, norm, "beta", beta));
+    TRY(parallel_norm_check_beta(call, norm, "beta", beta));
     TRY(parallel_check_pointer(call, "x", x, tokens * norm->width));
     TRY(parallel_check_pointer(call, "y", y, tokens * norm->width));
     struct rows rows = make_rows(norm->width);
@@ -189,7 +189,7 @@ PARALLEL_EXPORT ncclResult_t tuttiNormBackward(const struct tuttiNorm *norm, siz
         return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", call);
     }
     const size_t width = norm->width;
-    TRY(check_beta(call, norm, "dbeta", g->dbeta));
+    TRY(parallel_norm_check_beta(call, norm, "dbeta", g->dbeta));
     TRY(parallel_check_pointer(call, "x", g->x, tokens * width));
     TRY(parallel_check_pointer(call, "dy", g->dy, tokens * width));
     TRY(parallel_check_pointer(call, "dx", g->dx, tokens * width));

@@ -117,7 +117,7 @@ static double difference(const struct norm_case *c, const double *x, const doubl
     return (more - less) / (2 * step);
 }
 
-// in_place: dx is dy and added.
+// in_place: dx is `added`, too; else nothing is added.
 static void check_backward(const struct norm_case *c, bool in_place)
 {
     const size_t width = c->norm.width;
@@ -126,7 +126,7 @@ static void check_backward(const struct norm_case *c, bool in_place)
     ncclDataType_t type = c->x.type == ncclFloat64 ? ncclFloat64 : ncclFloat32;
     struct array dx = array_make(c->dy.type, c->dy.count);
     struct array dgamma = array_make(type, width), dbeta = array_make(type, width);
-    const void *added = in_place ? dx.data : NULL; // NULL: nothing is added
+    const void *added = in_place ? dx.data : NULL;
     if (in_place) {
         memcpy(dx.data, c->added.data, c->added.count * array_bytes(c->added.type));
     }
@@ -207,12 +207,6 @@ static void in_place_and_zeros(void)
     array_free(&y);
     array_free(&dx);
     case_free(&c);
-}
-
-static void refused(ncclResult_t result, const char *part)
-{
-    EXPECT_EQ(result, ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
 }
 
 static void bad_arguments(void)

@@ -12,7 +12,7 @@
 PARALLEL_EXPORT ncclResult_t tuttiSequenceOwn(size_t tokens, ncclComm_t comm, size_t *first,
                                               size_t *count)
 {
-    struct parallel_part part = {0, 1, 0, 0, 0};
+    struct parallel_part part = {0};
     TRY(parallel_part(comm, tokens, &part));
     if (first != NULL) {
         *first = part.first;
@@ -23,17 +23,17 @@ PARALLEL_EXPORT ncclResult_t tuttiSequenceOwn(size_t tokens, ncclComm_t comm, si
     return ncclSuccess;
 }
 
-static ncclResult_t begin(const char *call, const struct tuttiSequence *s,
-                          struct parallel_part *part)
+static ncclResult_t begin(const char *function, const struct tuttiSequence *s,
+                          struct parallel_call *call)
 {
     if (s == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: sequence is NULL", call);
+        return tuttiFail(ncclInvalidArgument, "%s: sequence is NULL", function);
     }
+    TRY(parallel_begin(function, s->comm, s->tokens, call));
     if (s->width < 1) {
-        return tuttiFail(ncclInvalidArgument, "%s: width is 0, must be at least 1", call);
+        return tuttiFail(ncclInvalidArgument, "%s: width is 0, must be at least 1", call->name);
     }
-    TRY(parallel_check_elements(call, "tokens x width", s->tokens, s->width));
-    return parallel_part(s->comm, s->tokens, part);
+    return parallel_check_elements(call->name, "tokens x width", s->tokens, s->width);
 }
 
 // Whether all ranks have equally many tokens: then NCCL's own functions do it.
@@ -45,18 +45,18 @@ static bool is_even(const struct parallel_part *part)
 PARALLEL_EXPORT ncclResult_t tuttiSequenceReduceScatter(const struct tuttiSequence *sequence,
                                                         const void *partial, void *own)
 {
-    static const char *const call = "tuttiSequenceReduceScatter";
     const struct tuttiSequence *s = sequence;
-    struct parallel_part part = {0, 1, 0, 0, 0};
+    struct parallel_call call = {{0}, {0}};
+    const struct parallel_part *part = &call.part;
     size_t *counts = NULL;
-    TRY(begin(call, s, &part));
-    TRY(parallel_check_pointer(call, "partial", partial, s->tokens * s->width));
-    TRY(parallel_check_pointer(call, "own", own, part.count * s->width));
-    if (is_even(&part)) {
-        return ncclReduceScatter(partial, own, part.count * s->width, s->type, ncclSum, s->comm,
+    TRY(begin("tuttiSequenceReduceScatter", s, &call));
+    TRY(parallel_check_pointer(call.name, "partial", partial, s->tokens * s->width));
+    TRY(parallel_check_pointer(call.name, "own", own, part->count * s->width));
+    if (is_even(part)) {
+        return ncclReduceScatter(partial, own, part->count * s->width, s->type, ncclSum, s->comm,
                                  s->stream);
     }
-    TRY(parallel_part_counts(call, &part, s->width, &counts));
+    TRY(parallel_part_counts(call.name, part, s->width, &counts));
     ncclResult_t result =
         tuttiReduceScatterV(partial, own, counts, s->type, ncclSum, s->comm, s->stream);
     free(counts);
@@ -66,18 +66,18 @@ PARALLEL_EXPORT ncclResult_t tuttiSequenceReduceScatter(const struct tuttiSequen
 PARALLEL_EXPORT ncclResult_t tuttiSequenceAllGather(const struct tuttiSequence *sequence,
                                                     const void *own, void *rows)
 {
-    static const char *const call = "tuttiSequenceAllGather";
     const struct tuttiSequence *s = sequence;
-    struct parallel_part part = {0, 1, 0, 0, 0};
+    struct parallel_call call = {{0}, {0}};
+    const struct parallel_part *part = &call.part;
     size_t *counts = NULL;
-    TRY(begin(call, s, &part));
-    TRY(parallel_check_pointer(call, "own", own, part.count * s->width));
-    TRY(parallel_check_pointer(call, "rows", rows, s->tokens * s->width));
-    if (is_even(&part)) {
-        return ncclAllGather(own, rows, part.count * s->width, s->type, s->comm, s->stream);
+    TRY(begin("tuttiSequenceAllGather", s, &call));
+    TRY(parallel_check_pointer(call.name, "own", own, part->count * s->width));
+    TRY(parallel_check_pointer(call.name, "rows", rows, s->tokens * s->width));
+    if (is_even(part)) {
+        return ncclAllGather(own, rows, part->count * s->width, s->type, s->comm, s->stream);
     }
-    TRY(parallel_part_counts(call, &part, s->width, &counts));
-    ncclResult_t result = tuttiAllGatherV(own, part.count * s->width, rows, counts, NULL, s->type,
+    TRY(parallel_part_counts(call.name, part, s->width, &counts));
+    ncclResult_t result = tuttiAllGatherV(own, part->count * s->width, rows, counts, NULL, s->type,
                                           s->comm, s->stream);
     free(counts);
     return result;

@@ -382,6 +382,60 @@ static void boundaries_on_1_to_4(void)
     run_thread_ranks(4, boundaries, 60);
 }
 
+// One token: the ranks that have none of it give NULL for what has no elements.
+static void without_rows(struct member *m, enum tuttiBoundaryWay way)
+{
+    static const size_t sizes[2] = {1, 4};
+    struct setting s = setting_make(m, TUTTI_RMS_NORM, &floats, sizes);
+    struct array residual = own_rows(&s, ncclFloat32, s.residual);
+    struct array gamma = on_device(ncclFloat32, s.gamma, 4), x = array_make(ncclFloat32, 4);
+    struct array partial = array_ragged(ncclFloat32, 4, 10 + m->rank);
+    struct array dx = own_rows(&s, ncclFloat32, s.of_x);
+    struct tuttiBoundary *b = NULL;
+    void *rows = NULL;
+    bool is_without = s.own == 0;
+    if (EXPECT_OK(tuttiBoundaryCreate(&s.norm, 1, way, m->comm, m->stream, &b))) {
+        const struct tuttiBoundaryInput in = {gamma.data, NULL, is_without ? NULL : residual.data,
+                                              is_without ? NULL : x.data};
+        const struct tuttiBoundaryGradients g = {
+            in.x, gamma.data, partial.data, is_without ? NULL : dx.data,
+            NULL, NULL,       partial.data, 1};
+        EXPECT_OK(tuttiBoundaryRows(b, &rows));
+        fill_partial(&s, rows);
+        EXPECT_OK(tuttiBoundaryForward(b, 1, &in));
+        check_result(&s, rows, is_without ? NULL : &x);
+        EXPECT_OK(tuttiBoundaryBackward(b, 1, &g));
+        EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+        for (size_t i = 0; i < 4; i++) {
+            double right = difference(&s, &s.sum[i]);
+            EXPECT_NEAR(array_get(&partial, i), right, 2e-5 * (1 + fabs(right)));
+        }
+        EXPECT_EQ(member_state(m), ncclSuccess);
+        EXPECT_OK(tuttiBoundaryDestroy(b));
+    }
+    struct array *all[] = {&residual, &gamma, &x, &partial, &dx};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        array_free(all[i]);
+    }
+    setting_free(&s);
+}
+
+static void one_token(int rank, int size)
+{
+    struct member m;
+    if (member_join(&m, rank, size)) {
+        without_rows(&m, TUTTI_BOUNDARY_HALVES);
+        without_rows(&m, TUTTI_BOUNDARY_FUSED);
+        member_leave(&m);
+    }
+}
+
+static void ranks_without_rows(void)
+{
+    run_ranks(2, one_token, 30);
+    run_thread_ranks(3, one_token, 30);
+}
+
 // Ranks of several hosts: the halves, and a refusal that says why.
 static void on_two_hosts(int rank, int size)
 {
@@ -415,90 +469,11 @@ static void boundary_between_hosts(void)
     unsetenv("TUTTI_FAKE_HOSTS");
 }
 
-// ---- What is refused ----------------------------------------------------------------------------
-
-static void refused(ncclResult_t result, const char *part)
-{
-    EXPECT_EQ(result, ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
-}
-
-static void wrong_boundaries(struct member *m)
-{
-    float f[16] = {0};
-    void *p = NULL;
-    int fused;
-    struct tuttiNorm norm = {TUTTI_RMS_NORM, 4, 1e-3, floats};
-    struct tuttiBoundary *b = NULL;
-    refused(tuttiBoundaryCreate(&norm, 4, TUTTI_BOUNDARY_AUTO, m->comm, m->stream, NULL),
-            "boundary is NULL");
-    refused(tuttiBoundaryCreate(NULL, 4, TUTTI_BOUNDARY_AUTO, m->comm, m->stream, &b),
-            "norm is NULL");
-    refused(tuttiBoundaryCreate(&norm, 0, TUTTI_BOUNDARY_AUTO, m->comm, m->stream, &b),
-            "most is 0");
-    refused(tuttiBoundaryCreate(&norm, 4, (enum tuttiBoundaryWay)3, m->comm, m->stream, &b),
-            "way is 3, must be 0 to 2");
-    EXPECT_EQ(tuttiBoundaryCreate(&norm, 4, TUTTI_BOUNDARY_AUTO, NULL, m->stream, &b),
-              ncclInvalidArgument);
-    EXPECT(b == NULL);
-    EXPECT_OK(tuttiBoundaryDestroy(NULL));
-    if (!EXPECT_OK(tuttiBoundaryCreate(&norm, 4, TUTTI_BOUNDARY_AUTO, m->comm, m->stream, &b))) {
-        return;
-    }
-    struct tuttiBoundaryInput in = {NULL, f, NULL, NULL};
-    struct tuttiBoundaryGradients g = {f, f, NULL, f, NULL, NULL, NULL, 0};
-    refused(tuttiBoundaryForward(NULL, 1, &in), "boundary is NULL");
-    refused(tuttiBoundaryForward(b, 5, &in), "tokens is 5, must be at most 4");
-    refused(tuttiBoundaryForward(b, 1, NULL), "input is NULL");
-    refused(tuttiBoundaryForward(b, 1, &in), "beta is");
-    refused(tuttiBoundaryReduce(b, 1, NULL), "x is NULL");
-    refused(tuttiBoundaryGather(b, 1, NULL, NULL, NULL), "x is NULL");
-    refused(tuttiBoundaryGather(b, 1, f, NULL, f), "beta is");
-    refused(tuttiBoundaryBackward(b, 1, NULL), "gradients is NULL");
-    refused(tuttiBoundaryBackward(b, 1, &g), "partial is NULL");
-    g.dbeta = f;
-    refused(tuttiBoundaryBackward(b, 1, &g), "dbeta is");
-    refused(tuttiBoundaryRows(b, NULL), "rows is NULL");
-    refused(tuttiBoundaryRows(NULL, &p), "boundary is NULL");
-    refused(tuttiBoundaryIsFused(b, NULL), "fused is NULL");
-    refused(tuttiBoundaryIsFused(NULL, &fused), "boundary is NULL");
-    EXPECT_OK(tuttiBoundaryDestroy(b));
-}
-
-static void wrong_calls(int rank, int size)
-{
-    float f[16] = {0};
-    struct member m;
-    if (!member_join(&m, rank, size)) {
-        return;
-    }
-    struct tuttiSequence good = {2, 2, ncclFloat32, m.comm, m.stream}, bad = good;
-    refused(tuttiSequenceReduceScatter(NULL, f, f), "sequence is NULL");
-    refused(tuttiSequenceReduceScatter(&good, NULL, f), "partial is NULL");
-    refused(tuttiSequenceReduceScatter(&good, f, NULL), "own is NULL");
-    refused(tuttiSequenceAllGather(&good, NULL, f), "own is NULL");
-    refused(tuttiSequenceAllGather(&good, f, NULL), "rows is NULL");
-    bad.width = 0;
-    refused(tuttiSequenceAllGather(&bad, f, f), "width is 0");
-    bad = good;
-    bad.tokens = (size_t)1 << 60;
-    refused(tuttiSequenceAllGather(&bad, f, f), "address space");
-    EXPECT_EQ(tuttiSequenceOwn(1, NULL, NULL, NULL), ncclInvalidArgument);
-    wrong_boundaries(&m);
-    EXPECT_EQ(member_state(&m), ncclSuccess);
-    member_leave(&m);
-}
-
-static void bad_arguments(void)
-{
-    run_ranks(1, wrong_calls, 30);
-}
-
 int main(void)
 {
     RUN(shared_out_on_1_to_5);
     RUN(boundaries_on_1_to_4);
+    RUN(ranks_without_rows);
     RUN(boundary_between_hosts);
-    RUN(bad_arguments);
     return expect_result();
 }

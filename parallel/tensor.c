@@ -11,36 +11,36 @@
 
 // One call of a layer.
 struct linear {
-    const char *call;
     const struct tuttiLinear *layer;
     int options;
     size_t tokens;
-    struct parallel_part part; // of `out` (column-parallel) or `in` (row-parallel)
+    struct parallel_call call; // the part: of `out` (column-parallel) or `in` (row-parallel)
 };
 
 enum split { SPLIT_IN, SPLIT_OUT };
 
 // Checks what both layers and directions have in common. allowed: options.
-static ncclResult_t begin(struct linear *l, int allowed, enum split split)
+static ncclResult_t begin(const char *function, struct linear *l, int allowed, enum split split)
 {
     const struct tuttiLinear *layer = l->layer;
     if (layer == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: layer is NULL", l->call);
+        return tuttiFail(ncclInvalidArgument, "%s: layer is NULL", function);
     }
+    TRY(parallel_begin(function, layer->comm, split == SPLIT_OUT ? layer->out : layer->in,
+                       &l->call));
     if ((l->options & ~allowed) != 0) {
         return tuttiFail(ncclInvalidArgument,
-                         "%s: options is %d, may have no bits but those of %d here", l->call,
+                         "%s: options is %d, may have no bits but those of %d here", l->call.name,
                          l->options, allowed);
     }
     if (layer->in < 1 || layer->out < 1) {
         return tuttiFail(ncclInvalidArgument, "%s: in is %zu and out %zu, both must be at least 1",
-                         l->call, layer->in, layer->out);
+                         l->call.name, layer->in, layer->out);
     }
-    TRY(parallel_check_types(l->call, &layer->types));
-    TRY(parallel_check_elements(l->call, "out x in", layer->out, layer->in));
-    TRY(parallel_check_elements(l->call, "tokens x in", l->tokens, layer->in));
-    TRY(parallel_check_elements(l->call, "tokens x out", l->tokens, layer->out));
-    return parallel_part(layer->comm, split == SPLIT_OUT ? layer->out : layer->in, &l->part);
+    TRY(parallel_check_types(l->call.name, &layer->types));
+    TRY(parallel_check_elements(l->call.name, "out x in", layer->out, layer->in));
+    TRY(parallel_check_elements(l->call.name, "tokens x in", l->tokens, layer->in));
+    return parallel_check_elements(l->call.name, "tokens x out", l->tokens, layer->out);
 }
 
 // What is not read or written may be NULL. Widths: of x and y as this rank has them.
@@ -48,11 +48,11 @@ static ncclResult_t check_backward(const struct linear *l, const struct tuttiLin
                                    size_t x_width, size_t y_width, size_t weights)
 {
     if (g == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", l->call);
+        return tuttiFail(ncclInvalidArgument, "%s: gradients is NULL", l->call.name);
     }
-    TRY(parallel_check_pointer(l->call, "dy", g->dy, l->tokens * y_width));
-    TRY(parallel_check_pointer(l->call, "x", g->x, g->dw == NULL ? 0 : l->tokens * x_width));
-    return parallel_check_pointer(l->call, "weight", g->weight, g->dx == NULL ? 0 : weights);
+    TRY(parallel_check_pointer(l->call.name, "dy", g->dy, l->tokens * y_width));
+    TRY(parallel_check_pointer(l->call.name, "x", g->x, g->dw == NULL ? 0 : l->tokens * x_width));
+    return parallel_check_pointer(l->call.name, "weight", g->weight, g->dx == NULL ? 0 : weights);
 }
 
 // The three matrices of a forward call, with their elements.
@@ -61,14 +61,14 @@ static ncclResult_t check_forward(const struct linear *l, const void *const poin
 {
     static const char *const names[] = {"x", "weight", "y"};
     for (int i = 0; i < 3; i++) {
-        TRY(parallel_check_pointer(l->call, names[i], pointers[i], counts[i]));
+        TRY(parallel_check_pointer(l->call.name, names[i], pointers[i], counts[i]));
     }
     return ncclSuccess;
 }
 
 static ncclResult_t wait_for_stream(const struct linear *l)
 {
-    return parallel_cuda((int)cudaStreamSynchronize(l->layer->stream), "cudaStreamSynchronize");
+    return parallel_wait(l->call.name, l->layer->comm, l->layer->stream);
 }
 
 static ncclResult_t sum_over_ranks(const struct linear *l, void *data, size_t width,
@@ -134,14 +134,14 @@ static ncclResult_t multiply_to_dw(const struct linear *l, size_t in, size_t out
 
 static struct parallel_columns columns_of(const struct linear *l, ncclDataType_t type)
 {
-    return (struct parallel_columns){l->call, l->part,        l->tokens,
-                                     type,    l->layer->comm, l->layer->stream};
+    return (struct parallel_columns){l->call.name, l->call.part,   l->tokens,
+                                     type,         l->layer->comm, l->layer->stream};
 }
 
 // The own columns of a matrix that all ranks have.
 static struct matrix own_columns(const struct linear *l, const void *data, ncclDataType_t type)
 {
-    return (struct matrix){parallel_at(data, type, l->part.first), l->part.total};
+    return (struct matrix){parallel_at(data, type, l->call.part.first), l->call.part.total};
 }
 
 static ncclResult_t column_forward_gathered(const struct linear *l, const void *x,
@@ -151,7 +151,8 @@ static ncclResult_t column_forward_gathered(const struct linear *l, const void *
     struct matrix whole = {x, l->layer->in};
     void *memory = NULL;
     TRY(parallel_columns_memory(&columns, &memory));
-    ncclResult_t result = multiply_forward(l, l->layer->in, l->part.count, whole, weight, memory);
+    ncclResult_t result =
+        multiply_forward(l, l->layer->in, l->call.part.count, whole, weight, memory);
     if (result == ncclSuccess) {
         result = parallel_columns_gather(&columns, memory, y);
     }
@@ -164,9 +165,10 @@ PARALLEL_EXPORT ncclResult_t tuttiColumnLinearForward(const struct tuttiLinear *
                                                       size_t tokens, void *x, const void *weight,
                                                       void *y)
 {
-    struct linear l = {"tuttiColumnLinearForward", layer, options, tokens, {0}};
-    TRY(begin(&l, TUTTI_BROADCAST_INPUT | TUTTI_GATHER_OUTPUT, SPLIT_OUT));
-    size_t own = l.part.count;
+    struct linear l = {layer, options, tokens, {{0}, {0}}};
+    TRY(begin("tuttiColumnLinearForward", &l, TUTTI_BROADCAST_INPUT | TUTTI_GATHER_OUTPUT,
+              SPLIT_OUT));
+    size_t own = l.call.part.count;
     size_t y_width = (options & TUTTI_GATHER_OUTPUT) != 0 ? layer->out : own;
     TRY(check_forward(&l, (const void *const[]){x, weight, y},
                       (const size_t[]){tokens * layer->in, own * layer->in, tokens * y_width}));
@@ -188,7 +190,7 @@ static ncclResult_t column_dx(const struct linear *l, const struct tuttiLinearGr
     if (g->dx == NULL) {
         return ncclSuccess;
     }
-    TRY(multiply_to_dx(l, l->layer->in, l->part.count, dy, g->weight, g->dx));
+    TRY(multiply_to_dx(l, l->layer->in, l->call.part.count, dy, g->weight, g->dx));
     return (l->options & TUTTI_LEAVE_PARTIAL) != 0
                ? ncclSuccess
                : sum_over_ranks(l, g->dx, l->layer->in, l->layer->types.gradients);
@@ -198,10 +200,11 @@ PARALLEL_EXPORT ncclResult_t tuttiColumnLinearBackward(const struct tuttiLinear 
                                                        size_t tokens,
                                                        const struct tuttiLinearGradients *gradients)
 {
-    struct linear l = {"tuttiColumnLinearBackward", layer, options, tokens, {0}};
+    struct linear l = {layer, options, tokens, {{0}, {0}}};
     const struct tuttiLinearGradients *g = gradients;
-    TRY(begin(&l, TUTTI_GATHER_OUTPUT | TUTTI_LEAVE_PARTIAL | TUTTI_ADD_TO_DX, SPLIT_OUT));
-    const size_t own = l.part.count;
+    TRY(begin("tuttiColumnLinearBackward", &l,
+              TUTTI_GATHER_OUTPUT | TUTTI_LEAVE_PARTIAL | TUTTI_ADD_TO_DX, SPLIT_OUT));
+    const size_t own = l.call.part.count;
     bool is_gathered = (options & TUTTI_GATHER_OUTPUT) != 0;
     TRY(check_backward(&l, g, layer->in, is_gathered ? layer->out : own, own * layer->in));
     struct matrix dy =
@@ -217,9 +220,9 @@ PARALLEL_EXPORT ncclResult_t tuttiRowLinearForward(const struct tuttiLinear *lay
                                                    size_t tokens, const void *x, const void *weight,
                                                    void *y)
 {
-    struct linear l = {"tuttiRowLinearForward", layer, options, tokens, {0}};
-    TRY(begin(&l, TUTTI_SPLIT_INPUT | TUTTI_LEAVE_PARTIAL, SPLIT_IN));
-    const size_t own = l.part.count;
+    struct linear l = {layer, options, tokens, {{0}, {0}}};
+    TRY(begin("tuttiRowLinearForward", &l, TUTTI_SPLIT_INPUT | TUTTI_LEAVE_PARTIAL, SPLIT_IN));
+    const size_t own = l.call.part.count;
     bool is_split = (options & TUTTI_SPLIT_INPUT) != 0;
     TRY(check_forward(&l, (const void *const[]){x, weight, y},
                       (const size_t[]){tokens * (is_split ? layer->in : own), own * layer->out,
@@ -240,7 +243,8 @@ static ncclResult_t row_dx_gathered(const struct linear *l, const struct tuttiLi
     struct matrix dy = {g->dy, l->layer->out};
     void *memory = NULL;
     TRY(parallel_columns_memory(&columns, &memory));
-    ncclResult_t result = multiply_to_dx(l, l->part.count, l->layer->out, dy, g->weight, memory);
+    ncclResult_t result =
+        multiply_to_dx(l, l->call.part.count, l->layer->out, dy, g->weight, memory);
     if (result == ncclSuccess) {
         result = parallel_columns_gather(&columns, memory, g->dx);
     }
@@ -257,19 +261,19 @@ static ncclResult_t check_row_options(const struct linear *l)
                : tuttiFail(ncclInvalidArgument,
                            "%s: options is %d, may have TUTTI_SPLIT_INPUT (%d) or TUTTI_ADD_TO_DX "
                            "(%d), not both",
-                           l->call, l->options, TUTTI_SPLIT_INPUT, TUTTI_ADD_TO_DX);
+                           l->call.name, l->options, TUTTI_SPLIT_INPUT, TUTTI_ADD_TO_DX);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiRowLinearBackward(const struct tuttiLinear *layer, int options,
                                                     size_t tokens,
                                                     const struct tuttiLinearGradients *gradients)
 {
-    struct linear l = {"tuttiRowLinearBackward", layer, options, tokens, {0}};
+    struct linear l = {layer, options, tokens, {{0}, {0}}};
     const struct tuttiLinearGradients *g = gradients;
-    TRY(begin(&l, TUTTI_SPLIT_INPUT | TUTTI_ADD_TO_DX, SPLIT_IN));
+    TRY(begin("tuttiRowLinearBackward", &l, TUTTI_SPLIT_INPUT | TUTTI_ADD_TO_DX, SPLIT_IN));
     bool is_split = (options & TUTTI_SPLIT_INPUT) != 0;
     TRY(check_row_options(&l));
-    const size_t own = l.part.count;
+    const size_t own = l.call.part.count;
     TRY(check_backward(&l, g, is_split ? layer->in : own, layer->out, own * layer->out));
     struct matrix dy = {g->dy, layer->out};
     struct matrix x =

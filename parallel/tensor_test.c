@@ -379,12 +379,6 @@ static void two_all_reduces_per_block(void)
 
 // ---- What is refused ----------------------------------------------------------------------------
 
-static void refused(ncclResult_t result, const char *part)
-{
-    EXPECT_EQ(result, ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
-}
-
 static void wrong_calls(int rank, int size)
 {
     struct member m;
@@ -395,7 +389,8 @@ static void wrong_calls(int rank, int size)
     struct tuttiLinear good = {2, 2, floats, m.comm, m.stream}, bad = good;
     struct tuttiLinearGradients g = {f, f, f, f, f};
     refused(tuttiColumnLinearForward(NULL, 0, 1, f, f, f), "layer is NULL");
-    refused(tuttiColumnLinearForward(&good, 0, 1, NULL, f, f), "x is NULL, must point to 2");
+    refused(tuttiColumnLinearForward(&good, 0, 1, NULL, f, f),
+            "tuttiColumnLinearForward: rank 0: x is NULL, must point to 2");
     refused(tuttiColumnLinearForward(&good, 0, 1, f, NULL, f), "weight is NULL");
     refused(tuttiColumnLinearForward(&good, 0, 1, f, f, NULL), "y is NULL");
     refused(tuttiColumnLinearForward(&good, TUTTI_SPLIT_INPUT, 1, f, f, f), "options is 4");
@@ -411,7 +406,8 @@ static void wrong_calls(int rank, int size)
     g = (struct tuttiLinearGradients){f, f, NULL, f, f};
     refused(tuttiColumnLinearBackward(&good, 0, 1, &g), "dy is NULL");
     bad.in = 0;
-    refused(tuttiRowLinearForward(&bad, 0, 1, f, f, f), "in is 0 and out 2");
+    refused(tuttiRowLinearForward(&bad, 0, 1, f, f, f),
+            "tuttiRowLinearForward: rank 0: in is 0 and out 2");
     bad = good;
     bad.types.weights = ncclFloat16;
     refused(tuttiRowLinearForward(&bad, 0, 1, f, f, f), "types.weights is 6");
@@ -422,6 +418,37 @@ static void wrong_calls(int rank, int size)
     EXPECT_EQ(tuttiRowLinearForward(&bad, 0, 1, f, f, f), ncclInvalidArgument);
     EXPECT_EQ(member_state(&m), ncclSuccess); // nothing was begun
     member_leave(&m);
+}
+
+// Ranks that have other numbers of tokens: what waits for a collective by itself says so, and so
+// does the next layer of the communicator.
+static void other_tokens(int rank, int size)
+{
+    struct member m;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    struct whole w = whole_make(&m, true, &floats, (const size_t[]){rank == 1 ? 3 : 4, 5, 6});
+    struct array y = array_make(ncclFloat32, w.tokens * 6);
+    EXPECT_EQ(tuttiColumnLinearForward(&w.layer, TUTTI_GATHER_OUTPUT, w.tokens, w.x.data,
+                                       w.part.data, y.data),
+              ncclInvalidUsage);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "tuttiColumnLinearForward: rank ");
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "the communicator has failed: ");
+    EXPECT_EQ(tuttiColumnLinearForward(&w.layer, 0, w.tokens, w.x.data, w.part.data, y.data),
+              ncclInvalidUsage);
+    ranks_barrier();
+    EXPECT_OK(ncclCommAbort(m.comm));
+    m.comm = NULL;
+    array_free(&y);
+    whole_free(&w);
+    member_leave(&m);
+}
+
+static void tokens_that_differ(void)
+{
+    run_thread_ranks(3, other_tokens, 30);
+    run_ranks(2, other_tokens, 30);
 }
 
 static void bad_arguments(void)
@@ -437,5 +464,6 @@ int main(void)
     RUN(layers_on_4);
     RUN(two_all_reduces_per_block);
     RUN(bad_arguments);
+    RUN(tokens_that_differ);
     return expect_result();
 }

@@ -247,14 +247,6 @@ static void gathers(void)
     run_ranks(3, gathers_of, 60);
 }
 
-static void hold(void *argument)
-{
-    atomic_int *go_on = argument;
-    while (!atomic_load(go_on)) {
-        (void)usleep(100);
-    }
-}
-
 // A stream that waits for a parameter is held up as long as a rank has not updated its part.
 static void order_of(int rank, int size)
 {
@@ -271,7 +263,7 @@ static void order_of(int rank, int size)
     EXPECT_CUDA(cudaMemsetAsync(t.flat.buffer, 0, FLAT_COUNT * t.bytes, t.m.stream));
     EXPECT_CUDA(cudaStreamSynchronize(t.m.stream));
     if (rank == 1) {
-        EXPECT_CUDA(cudaLaunchHostFunc(t.m.stream, hold, &go_on));
+        EXPECT_CUDA(cudaLaunchHostFunc(t.m.stream, flat_hold, &go_on));
     }
     EXPECT_CUDA(cudaMemcpyAsync(t.flat.buffer, host, FLAT_COUNT * t.bytes, cudaMemcpyHostToDevice,
                                 t.m.stream));

@@ -56,6 +56,7 @@ ncclResult_t tuttiBroadcastBuffers(const struct tuttiBuffer *buffers, int buffer
                                    ncclComm_t comm, cudaStream_t stream);
 
 // ---- Gradients in buckets -----------------------------------------------------------------------
+// No call about buckets may be between ncclGroupStart and ncclGroupEnd.
 
 // Where the gradient of one parameter lies in the flat buffer; parameters have the same places in
 // theirs.

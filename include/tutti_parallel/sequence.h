@@ -63,9 +63,11 @@ enum tuttiBoundaryWay {
 };
 
 // norm: kind, width, eps and types; the norm can be fused where it is RMSNorm, activations are
-// ncclFloat32 or ncclBfloat16, and the ranks share memory (one LSA team, window support). most: the
-// largest number of tokens, on all ranks together, that calls will have. Collective over comm.
-// Since 0.1.
+// ncclFloat32 or ncclBfloat16, eps is in float's range, and the ranks share memory (one LSA team,
+// window support). most: the largest number of tokens, on all ranks together, that calls will have.
+// Collective over comm, synchronous in the stream. Ranks first tell each other their arguments:
+// ncclInvalidArgument on all where those of one are bad, or differ. boundary: receives it; NULL
+// after an error. Since 0.1.
 ncclResult_t tuttiBoundaryCreate(const struct tuttiNorm *norm, size_t most,
                                  enum tuttiBoundaryWay way, ncclComm_t comm, cudaStream_t stream,
                                  struct tuttiBoundary **boundary);
@@ -77,10 +79,10 @@ ncclResult_t tuttiBoundaryRows(struct tuttiBoundary *boundary, void **rows);
 // fused: receives 1 where tuttiBoundaryForward is one fused operation, else 0. Since 0.1.
 ncclResult_t tuttiBoundaryIsFused(const struct tuttiBoundary *boundary, int *fused);
 
-// All of it. residual, x: [own x width] activations; residual NULL: none; x receives the sum that
-// the norm sees, for the next residual and for backward; NULL: not wanted; may be residual. gamma,
-// beta: [width] weights; NULL: all 1, all 0. Afterwards rows has the result, when the stream has
-// come so far. Both ways agree within rounding. Since 0.1.
+// All of it. residual, x: [own x width] activations; residual NULL: none (on all ranks that have
+// rows); x receives the sum that the norm sees, for the next residual and for backward; NULL: not
+// wanted; may be residual. gamma, beta: [width] weights, equal on all ranks; NULL: all 1, all 0.
+// Afterwards rows has the result; synchronous. Both ways agree within rounding. Since 0.1.
 struct tuttiBoundaryInput {
     const void *gamma, *beta, *residual;
     void *x;
@@ -103,7 +105,7 @@ ncclResult_t tuttiBoundaryGather(struct tuttiBoundary *boundary, size_t tokens, 
 // dgamma, dbeta: added to; sums over the own tokens only (norm.h); NULL: not wanted. dy: [tokens x
 // width] gradients, the derivatives by the row-parallel layer's y on every rank, all-gathered from
 // dx; may be partial; NULL: not wanted (where there is dropout the program goes on from dx, with
-// tuttiSequenceAllGather). Since 0.1.
+// tuttiSequenceAllGather), on all ranks. Since 0.1.
 struct tuttiBoundaryGradients {
     const void *x, *gamma;
     void *partial, *dx;

@@ -15,9 +15,11 @@
 // the functions here wait for them by themselves, other host code synchronises the stream before it
 // reads. Matrices lie in memory that NCCL's functions take and the host reads (virtual GPUs: that
 // of cudaMalloc), row-major, contiguous; NULL is allowed where they have no elements. All ranks of
-// `comm` call the same functions with the same sizes, types and options. Errors, everywhere:
-// ncclInvalidArgument for a bad argument, before anything is computed or sent; those of tuttiMatmul
-// and of the collectives.
+// `comm` call the same functions with the same sizes, types and options, not between ncclGroupStart
+// and ncclGroupEnd. Errors, everywhere: ncclInvalidArgument for a bad argument, before anything is
+// computed or sent; those of tuttiMatmul and of the collectives; after each wait that of the
+// communicator (ncclCommGetAsyncError), where an operation of it has failed: ranks that call with
+// other sizes find out so. What results are in memory then is undefined.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef TUTTI_PARALLEL_TENSOR_H
 #define TUTTI_PARALLEL_TENSOR_H
