@@ -83,6 +83,13 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeCombineBackward(tuttiMoeRoute_t route, cons
         return tuttiFail(ncclInvalidArgument, "%s: rowGrads is NULL", call);
     }
     tuttiMoe_t moe = route->moe;
+    const char *given = rows, *end = moe->memory + moe->rows_room + moe->slots_room;
+    if (given != NULL && given >= moe->memory && given < end) {
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: rank %d: rows is %p, inside the received rows, which this call "
+                         "overwrites: must be a copy",
+                         call, moe->rank, rows);
+    }
     TRY(parallel_enter_device(moe->comm, &previous));
     route->stream = stream;
     ncclDataType_t type = gradient_type(moe);

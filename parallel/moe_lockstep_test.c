@@ -85,6 +85,10 @@ static void c91_rank(int rank, int size)
     EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, &lockstep, NULL, out, work.m.stream),
               ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "in is NULL, but it has");
+    lockstep.hidden = SIZE_MAX / 8;
+    EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, &lockstep, in, out, work.m.stream),
+              ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "beyond what can be counted");
     lockstep.chunk = 0;
     EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, &lockstep, in, out, work.m.stream),
               ncclInvalidArgument);

@@ -108,6 +108,9 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeDispatch(tuttiMoe_t moe, const void *tokens
     if (moe == NULL) {
         return tuttiFail(ncclInvalidArgument, "tuttiMoeDispatch: moe is NULL");
     }
+    if (route != NULL) {
+        *route = NULL;
+    }
     TRY(parallel_enter_device(moe->comm, &previous));
     struct moe_choices choices = {tokens, count, indices, weights, route != NULL};
     ncclResult_t result = dispatch(moe, &choices, route, stream);
