@@ -421,7 +421,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeDestroy(tuttiMoe_t moe)
     if (moe == NULL) {
         return ncclSuccess;
     }
-    TRY(parallel_enter_device(moe->comm, &previous));
+    TRY(parallel_enter_known_device(moe->device, &previous));
     ncclResult_t result =
         parallel_cuda((int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                       "cudaStreamCreateWithFlags");

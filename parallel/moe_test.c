@@ -285,6 +285,24 @@ static void reports(void)
 
 // ---- Refusals -----------------------------------------------------------------------------------
 
+// Rank 1 alone refuses its arguments; the others wait until it calls as it should.
+static void call_again(const struct member *m, tuttiMoeRoute_t route, const struct moe_arrays *a)
+{
+    struct tuttiMoeReceived received;
+    EXPECT_OK(tuttiMoeGetReceived(route, &received));
+    if (m->rank == 1) {
+        EXPECT_EQ(tuttiMoeDispatchAgain(route, NULL, m->stream), ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 1: tokens is NULL, but there are 7 rows");
+    }
+    EXPECT_OK(tuttiMoeDispatchAgain(route, a->tokens, m->stream));
+    if (m->rank == 1) {
+        EXPECT_EQ(tuttiMoeCombine(route, received.rows, NULL, m->stream), ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 1: out is NULL, but there are 7 rows");
+    }
+    EXPECT_OK(tuttiMoeCombine(route, received.rows, a->out, m->stream));
+    EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+}
+
 // Every rank is told what rank 1 has wrong, and the next call works.
 static void bad_choices_rank(int rank, int size)
 {
@@ -322,6 +340,7 @@ static void bad_choices_rank(int rank, int size)
     EXPECT_CONTAINS(ncclGetLastError(NULL), rank == 1 ? "count is 201, must be at most maxTokens"
                                                       : "rank 1's arguments are refused there");
     if (EXPECT_OK(DISPATCH(a.count))) {
+        call_again(&m, route, &a);
         EXPECT_OK(tuttiMoeRouteDestroy(route));
     }
     EXPECT_OK(tuttiMoeDestroy(moe));
@@ -402,6 +421,37 @@ static void bad_options(void)
     run_thread_ranks(2, bad_options_rank, 60);
 }
 
+// ---- Aborted ------------------------------------------------------------------------------------
+
+// What is left of a tuttiMoe is freed after its communicator, too.
+static void aborted_rank(int rank, int size)
+{
+    struct moe_case c = case_of(size, 6, 3, 5);
+    struct member m;
+    tuttiMoe_t moe = NULL;
+    tuttiMoeRoute_t route = NULL;
+    c.tokens = as_c89;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    struct moe_arrays a = make_arrays(&c, &m);
+    EXPECT_OK(tuttiMoeCreate(m.comm, &c.options, &moe));
+    EXPECT_OK(DISPATCH(a.count));
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    ranks_barrier();
+    EXPECT_OK(ncclCommAbort(m.comm));
+    m.comm = NULL;
+    EXPECT_OK(tuttiMoeRouteDestroy(route));
+    EXPECT_EQ(tuttiMoeDestroy(moe), ncclInvalidArgument);
+    free_arrays(&m, &a);
+    member_leave(&m);
+}
+static void aborted(void)
+{
+    run_ranks(2, aborted_rank, 60);
+    run_thread_ranks(2, aborted_rank, 60);
+}
+
 // ---- Too little memory --------------------------------------------------------------------------
 
 // Rank 1's process has none for a window that must grow: both ranks learn, nobody waits.
@@ -458,6 +508,7 @@ int main(void)
     RUN(reports);
     RUN(bad_choices);
     RUN(bad_options);
+    RUN(aborted);
     RUN(no_room);
     return expect_result();
 }

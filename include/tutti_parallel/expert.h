@@ -130,15 +130,16 @@ struct tuttiMoeOptions {
 typedef struct tuttiMoe *tuttiMoe_t;           // buffers and windows of a communicator
 typedef struct tuttiMoeRoute *tuttiMoeRoute_t; // where the tokens of one dispatch went
 
-// Collective, synchronous. comm: stays the program's; must outlive *moe. One tuttiMoe serves any
-// number of layers with these sizes and any number of routes, one call after the other: in one
-// stream, or in streams that wait for each other. moe: receives it; NULL after an error.
+// Collective, synchronous. comm: stays the program's; outlives *moe or is aborted. One tuttiMoe
+// serves any number of layers with these sizes and any number of routes, one call after the other:
+// in one stream, or in streams that wait for each other. moe: receives it; NULL after an error.
 // Errors: ncclInvalidArgument for a bad option, on each rank that has it, and ncclInvalidUsage on
 // the others; ncclInvalidUsage where ranks' options differ or the communicator has no windows.
 // Since 0.1.
 ncclResult_t tuttiMoeCreate(ncclComm_t comm, const struct tuttiMoeOptions *options,
                             tuttiMoe_t *moe);
-// Collective, synchronous. After the routes. NULL is allowed. Since 0.1.
+// Collective, synchronous. After the routes. NULL is allowed. After comm has been aborted: local,
+// frees all the same, ncclInvalidArgument. Since 0.1.
 ncclResult_t tuttiMoeDestroy(tuttiMoe_t moe);
 
 // Sends each token to the ranks of its experts: once to each rank, and across hosts (LSA teams)
@@ -219,7 +220,8 @@ ncclResult_t tuttiMoeCombineBackward(tuttiMoeRoute_t route, const void *outGrads
 ncclResult_t tuttiMoeDispatchBackward(tuttiMoeRoute_t route, const void *rowGrads, void *tokenGrads,
                                       cudaStream_t stream);
 
-// Local; synchronises the stream that has used it last. NULL is allowed. Since 0.1.
+// Local; synchronises the stream that has used it last. NULL is allowed. Also after comm has been
+// aborted. Since 0.1.
 ncclResult_t tuttiMoeRouteDestroy(tuttiMoeRoute_t route);
 
 // ---- All ranks' tokens in lockstep --------------------------------------------------------------
