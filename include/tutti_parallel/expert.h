@@ -150,7 +150,8 @@ ncclResult_t tuttiMoeDestroy(tuttiMoe_t moe);
 // route: receives where the tokens went, NULL after an error; tuttiMoeRouteDestroy ends it.
 // Collective. Synchronises the stream to learn counts; the rows are there when the stream has come
 // so far. Errors: ncclInvalidArgument for a bad argument, a bad index or an expert twice, on all
-// ranks: the text names rank, token and index; ncclInvalidUsage with tuttiMoeError. Since 0.1.
+// ranks: the text names rank, token and index; ncclInvalidUsage with tuttiMoeError; without memory
+// for windows an error on all ranks, for all else on this one alone. Since 0.1.
 ncclResult_t tuttiMoeDispatch(tuttiMoe_t moe, const void *tokens, size_t count,
                               const int32_t *indices, const void *weights, tuttiMoeRoute_t *route,
                               cudaStream_t stream);
