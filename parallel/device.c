@@ -7,6 +7,11 @@ ncclResult_t parallel_enter_device(ncclComm_t comm, int *previous)
 {
     int device = 0;
     TRY(ncclCommCuDevice(comm, &device));
+    return parallel_enter_known_device(device, previous);
+}
+
+ncclResult_t parallel_enter_known_device(int device, int *previous)
+{
     TRY_CUDA(cudaGetDevice(previous));
     TRY_CUDA(cudaSetDevice(device));
     return ncclSuccess;

@@ -8,6 +8,8 @@
 // Makes the communicator's device the calling thread's current one; *previous: the one before, for
 // parallel_leave_device, which follows whatever happens in between.
 ncclResult_t parallel_enter_device(ncclComm_t comm, int *previous);
+// The same where the device is known: also when the communicator has been aborted.
+ncclResult_t parallel_enter_known_device(int device, int *previous);
 void parallel_leave_device(int previous);
 
 // Bytes of an element; 0: there is no such type.

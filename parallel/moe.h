@@ -17,7 +17,7 @@
 
 #include <stdbool.h>
 
-enum { MOE_MOST_CHOICES = 64 };
+enum { MOE_MOST_CHOICES = 64, MOE_MOST_EXPERTS = 1 << 20, MOE_MOST_ALIGN = 1 << 20 };
 
 // How rows move; a table for each path. Both enqueue, and both meet the other ranks in between.
 struct moe_path {
@@ -113,8 +113,7 @@ struct moe_counts {
 };
 
 // What a rank has for: rows for an expert, records for a rank, items for a host.
-int32_t moe_rows_for(const struct tuttiMoe *moe, const struct moe_counts *counts, int source,
-                     int expert);
+int32_t moe_rows_for(const struct moe_counts *counts, int source, int expert);
 int32_t moe_records_for(const struct tuttiMoe *moe, const struct moe_counts *counts, int source,
                         int rank);
 int32_t moe_items_for(const struct tuttiMoe *moe, const struct moe_counts *counts, int source,

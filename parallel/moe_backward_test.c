@@ -254,6 +254,10 @@ static void check_all(const struct moe_case *c, struct member *m, tuttiMoe_t moe
     EXPECT_OK(tuttiMoeCombineBackward(route, out_grads, results, &row_grads, NULL, m->stream));
     EXPECT_EQ(tuttiMoeCombineBackward(route, out_grads, results, NULL, NULL, m->stream),
               ncclInvalidArgument);
+    EXPECT_OK(tuttiMoeGetReceived(route, &received));
+    EXPECT_EQ(tuttiMoeCombineBackward(route, out_grads, received.rows, &row_grads, NULL, m->stream),
+              ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "inside the received rows");
     EXPECT_OK(tuttiMoeRouteDestroy(route));
     free_array(m, out_grads);
     free_array(m, token_grads);

@@ -31,7 +31,7 @@ static ncclResult_t checked_combine(const char *call, tuttiMoeRoute_t route, con
     TRY(moe_check_route(call, route));
     TRY(moe_check_array(call, backward ? "rowGrads" : "rows", rows, route->row_count, route));
     TRY(moe_check_array(call, backward ? "tokenGrads" : "out", out, route->tokens, route));
-    TRY(parallel_enter_device(route->moe->comm, &previous));
+    TRY(parallel_enter_known_device(route->moe->device, &previous));
     route->stream = stream;
     ncclResult_t result = combine(route, rows, out, backward);
     parallel_leave_device(previous);
@@ -83,7 +83,14 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeCombineBackward(tuttiMoeRoute_t route, cons
         return tuttiFail(ncclInvalidArgument, "%s: rowGrads is NULL", call);
     }
     tuttiMoe_t moe = route->moe;
-    TRY(parallel_enter_device(moe->comm, &previous));
+    const char *given = rows, *end = moe->memory + moe->rows_room + moe->slots_room;
+    if (given != NULL && given >= moe->memory && given < end) {
+        return tuttiFail(ncclInvalidArgument,
+                         "%s: rank %d: rows is %p, inside the received rows, which this call "
+                         "overwrites: must be a copy",
+                         call, moe->rank, rows);
+    }
+    TRY(parallel_enter_known_device(moe->device, &previous));
     route->stream = stream;
     ncclDataType_t type = gradient_type(moe);
     size_t bytes = moe->options.hidden * parallel_type_bytes(type);

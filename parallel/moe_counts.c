@@ -2,8 +2,7 @@
 // rank, for each host; what is wrong with their choices; what the capacity leaves.
 //
 // A rank's table, in words: status, token, choice, value (of what is wrong); tokens; [experts]
-// rows;
-// [ranks] records; [hosts] items. SPDX-License-Identifier: Apache-2.0
+// rows; [ranks] records; [hosts] items. SPDX-License-Identifier: Apache-2.0
 #include "device.h"
 #include "fail.h"
 #include "moe.h"
@@ -22,10 +21,8 @@ static const int32_t *table_of(const struct moe_counts *counts, int source)
     return counts->all + (size_t)source * counts->words + TABLE_HEAD;
 }
 
-int32_t moe_rows_for(const struct tuttiMoe *moe, const struct moe_counts *counts, int source,
-                     int expert)
+int32_t moe_rows_for(const struct moe_counts *counts, int source, int expert)
 {
-    (void)moe;
     return table_of(counts, source)[expert];
 }
 
@@ -41,7 +38,6 @@ int32_t moe_items_for(const struct tuttiMoe *moe, const struct moe_counts *count
     return table_of(counts, source)[moe->options.experts + moe->ranks + host];
 }
 
-// The first r experts get one more than the others: which rank has an expert.
 int moe_rank_of(const struct tuttiMoe *moe, int expert)
 {
     int low = 0, high = moe->ranks - 1;
@@ -251,7 +247,7 @@ static ncclResult_t apply_capacity(const struct tuttiMoe *moe, struct moe_counts
         counts->base[e] = 0;
         counts->demand[e] = 0;
         for (int r = 0; r < moe->ranks; r++) {
-            size_t rows = (size_t)moe_rows_for(moe, counts, r, e);
+            size_t rows = (size_t)moe_rows_for(counts, r, e);
             counts->base[e] += r < moe->rank ? rows : 0;
             counts->demand[e] += rows;
         }

@@ -5,6 +5,7 @@
 #include "nccl_device.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,12 +13,12 @@ enum { WINDOW_PAGE = 4096 };
 
 // ---- Options ------------------------------------------------------------------------------------
 
-static ncclResult_t check_numbers(const struct tuttiMoeOptions *options)
+// call: with the rank.
+static ncclResult_t check_numbers(const char *call, const struct tuttiMoeOptions *options)
 {
-    static const char call[] = "tuttiMoeCreate";
-    if (options->experts < 1) {
-        return tuttiFail(ncclInvalidArgument, "%s: experts is %d, must be at least 1", call,
-                         options->experts);
+    if (options->experts < 1 || options->experts > MOE_MOST_EXPERTS) {
+        return tuttiFail(ncclInvalidArgument, "%s: experts is %d, must be 1 to %d", call,
+                         options->experts, MOE_MOST_EXPERTS);
     }
     int most = options->experts < MOE_MOST_CHOICES ? options->experts : MOE_MOST_CHOICES;
     if (options->choices < 1 || options->choices > most) {
@@ -29,19 +30,18 @@ static ncclResult_t check_numbers(const struct tuttiMoeOptions *options)
                          options->hidden, INT32_MAX);
     }
     if (options->maxTokens > (size_t)INT32_MAX / (size_t)options->choices) {
-        return tuttiFail(ncclInvalidArgument, "%s: maxTokens is %zu, must be at most %d / choices",
-                         call, options->maxTokens, INT32_MAX);
+        return tuttiFail(ncclInvalidArgument, "%s: maxTokens is %zu, must be at most %d", call,
+                         options->maxTokens, INT32_MAX / options->choices);
     }
-    if (options->align < 1 || options->align > (1 << 20)) {
+    if (options->align < 1 || options->align > MOE_MOST_ALIGN) {
         return tuttiFail(ncclInvalidArgument, "%s: align is %zu, must be 1 to %d", call,
-                         options->align, 1 << 20);
+                         options->align, MOE_MOST_ALIGN);
     }
     return ncclSuccess;
 }
 
-static ncclResult_t check_rules(const struct tuttiMoeOptions *options)
+static ncclResult_t check_rules(const char *call, const struct tuttiMoeOptions *options)
 {
-    static const char call[] = "tuttiMoeCreate";
     if (options->datatype != ncclFloat32 && options->datatype != ncclBfloat16 &&
         options->datatype != ncclFloat64) {
         return tuttiFail(ncclInvalidArgument,
@@ -69,23 +69,27 @@ static ncclResult_t check_rules(const struct tuttiMoeOptions *options)
     return ncclSuccess;
 }
 
-static ncclResult_t check_options(const struct tuttiMoeOptions *options)
+static ncclResult_t check_arguments(int rank, const struct tuttiMoeOptions *options,
+                                    const tuttiMoe_t *moe)
 {
-    if (options == NULL) {
-        return tuttiFail(ncclInvalidArgument, "tuttiMoeCreate: options is NULL");
+    char call[64];
+    (void)snprintf(call, sizeof call, "tuttiMoeCreate: rank %d", rank);
+    if (moe == NULL || options == NULL) {
+        return tuttiFail(ncclInvalidArgument, "%s: %s is NULL", call,
+                         moe == NULL ? "moe" : "options");
     }
     if (options->size != sizeof *options) {
         return tuttiFail(ncclInvalidArgument,
-                         "tuttiMoeCreate: options->size is %zu, must be %zu: begin with "
+                         "%s: options->size is %zu, must be %zu: begin with "
                          "TUTTI_MOE_OPTIONS_INITIALIZER",
-                         options->size, sizeof *options);
+                         call, options->size, sizeof *options);
     }
-    TRY(check_numbers(options));
-    return check_rules(options);
+    TRY(check_numbers(call, options));
+    return check_rules(call, options);
 }
 
 // What ranks compare.
-enum { COMPARED = 11 };
+enum { COMPARED = 11, COMPARED_FACTOR = 9 };
 static const char *const compared_names[COMPARED] = {
     "options are right", "experts",        "choices", "hidden",
     "maxTokens",         "datatype",       "rule",    "path",
@@ -105,7 +109,27 @@ static void list_options(const struct tuttiMoeOptions *options, int64_t *values)
                                    0,
                                    (int64_t)options->align};
     memcpy(values, all, sizeof all);
-    memcpy(&values[9], &options->capacityFactor, sizeof values[9]); // its bits
+    memcpy(&values[COMPARED_FACTOR], &options->capacityFactor, sizeof values[0]); // its bits
+}
+
+// Option number i of this rank and of another one.
+static ncclResult_t differs(int i, int rank, int64_t here, int64_t there)
+{
+    if (i == 0) {
+        return tuttiFail(ncclInvalidUsage, "tuttiMoeCreate: rank %d's options are refused there",
+                         rank);
+    }
+    if (i == COMPARED_FACTOR) {
+        double factors[2];
+        memcpy(&factors[0], &here, sizeof here);
+        memcpy(&factors[1], &there, sizeof there);
+        return tuttiFail(ncclInvalidUsage,
+                         "tuttiMoeCreate: %s differs between ranks (rank %d): %g here, %g there",
+                         compared_names[i], rank, factors[0], factors[1]);
+    }
+    return tuttiFail(ncclInvalidUsage,
+                     "tuttiMoeCreate: %s differs between ranks (rank %d): %lld here, %lld there",
+                     compared_names[i], rank, (long long)here, (long long)there);
 }
 
 // Collective. own: what this rank thinks of its options.
@@ -127,13 +151,7 @@ static ncclResult_t compare_options(ncclComm_t comm, const struct tuttiMoeOption
         for (int i = 0; i < COMPARED && result == ncclSuccess; i++) {
             int64_t other = all[r * COMPARED + i];
             if (other != mine[i]) {
-                result =
-                    i == 0 ? tuttiFail(ncclInvalidUsage,
-                                       "tuttiMoeCreate: rank %d's options are refused there", r)
-                           : tuttiFail(ncclInvalidUsage,
-                                       "tuttiMoeCreate: %s differs between ranks (rank %d): "
-                                       "%lld here, %lld there",
-                                       compared_names[i], r, (long long)mine[i], (long long)other);
+                result = differs(i, r, mine[i], other);
             }
         }
     }
@@ -156,13 +174,19 @@ static void free_window(tuttiMoe_t moe)
     moe->rows_room = moe->slots_room = 0;
 }
 
-// Collective; on the host. Rows begin a page, and so do slots.
+// Collective; on the host. Rows begin a page, and so do slots. A rank without memory registers
+// NULL, so that all learn of it.
 static ncclResult_t new_window(tuttiMoe_t moe, size_t rows_room, size_t slots_room)
 {
     size_t bytes = rows_room + slots_room;
-    TRY(ncclMemAlloc((void **)&moe->memory, bytes));
-    TRY(ncclCommWindowRegister(moe->comm, moe->memory, bytes, &moe->window,
-                               NCCL_WIN_COLL_SYMMETRIC));
+    ncclResult_t own = ncclMemAlloc((void **)&moe->memory, bytes);
+    ncclResult_t registered = ncclCommWindowRegister(moe->comm, moe->memory, bytes, &moe->window,
+                                                     NCCL_WIN_COLL_SYMMETRIC);
+    if (own != ncclSuccess) {
+        return tuttiFail(own, "tuttiMoe: rank %d: no memory for %zu bytes of rows and results",
+                         moe->rank, bytes);
+    }
+    TRY(registered);
     if (moe->window == NULL) {
         return tuttiFail(ncclInvalidUsage,
                          "tuttiMoeCreate: this communicator has no symmetric windows "
@@ -222,14 +246,45 @@ ncclResult_t moe_reserve_rail(tuttiMoe_t moe, int number, size_t bytes, cudaStre
 
 // ---- Create and destroy -------------------------------------------------------------------------
 
+// On one rank; the first has as many as any other (tuttiSplitCounts).
+static size_t most_experts(const struct tuttiMoe *moe)
+{
+    return moe->first_expert[1];
+}
+
 size_t moe_record_choices(const struct tuttiMoe *moe)
 {
-    size_t most = 0, choices = (size_t)moe->options.choices;
-    for (int r = 0; r < moe->ranks; r++) {
-        size_t experts = moe->first_expert[r + 1] - moe->first_expert[r];
-        most = experts > most ? experts : most;
+    size_t choices = (size_t)moe->options.choices;
+    return most_experts(moe) < choices ? most_experts(moe) : choices;
+}
+
+// Rows have numbers of 32 bits, and bytes of size_t, with a quarter more where buffers grow. The
+// same on all ranks.
+static ncclResult_t check_rows(const struct tuttiMoe *moe)
+{
+    const struct tuttiMoeOptions *options = &moe->options;
+    size_t ranks = (size_t)moe->ranks, choices = (size_t)options->choices;
+    if (options->maxTokens * choices > (size_t)INT32_MAX / ranks) {
+        return tuttiFail(ncclInvalidArgument,
+                         "tuttiMoeCreate: maxTokens is %zu: %d ranks' choices of %d experts would "
+                         "be more than %d rows",
+                         options->maxTokens, moe->ranks, options->choices, INT32_MAX);
     }
-    return most < choices ? most : choices;
+    size_t rows = ranks * options->maxTokens * choices;
+    size_t padding = most_experts(moe) * (options->align - 1);
+    if (padding > (size_t)INT32_MAX - rows) {
+        return tuttiFail(ncclInvalidArgument,
+                         "tuttiMoeCreate: align is %zu: with %zu experts on a rank, and at most "
+                         "%zu rows for them, it would have more than %d rows",
+                         options->align, most_experts(moe), rows, INT32_MAX);
+    }
+    if (rows + padding > SIZE_MAX / 4 / sizeof(double) / options->hidden) {
+        return tuttiFail(ncclInvalidArgument,
+                         "tuttiMoeCreate: hidden is %zu: the bytes of %zu such rows are beyond "
+                         "what can be counted",
+                         options->hidden, rows + padding);
+    }
+    return ncclSuccess;
 }
 
 // Ranks, hosts, experts, sizes.
@@ -257,13 +312,7 @@ static ncclResult_t describe(tuttiMoe_t moe)
     moe->item_words = MOE_ITEM_HEAD + 2 * (lanes < choices ? lanes : choices);
     moe->record_bytes =
         sizeof(struct moe_record) + moe_record_choices(moe) * sizeof(struct moe_choice);
-    if (moe->options.maxTokens * choices > (size_t)INT32_MAX / ranks) {
-        return tuttiFail(ncclInvalidArgument,
-                         "tuttiMoeCreate: maxTokens is %zu: %d ranks' choices of %d experts would "
-                         "be more than %d rows",
-                         moe->options.maxTokens, moe->ranks, moe->options.choices, INT32_MAX);
-    }
-    return ncclSuccess;
+    return check_rows(moe);
 }
 
 static ncclResult_t choose_path(tuttiMoe_t moe, cudaStream_t stream)
@@ -315,12 +364,13 @@ static ncclResult_t fill_moe(tuttiMoe_t moe, const struct tuttiMoeOptions *optio
 static ncclResult_t create(ncclComm_t comm, const struct tuttiMoeOptions *options, tuttiMoe_t *moe,
                            cudaStream_t stream)
 {
-    ncclResult_t own = moe == NULL ? tuttiFail(ncclInvalidArgument, "tuttiMoeCreate: moe is NULL")
-                                   : check_options(options);
+    int rank = 0;
+    TRY(ncclCommUserRank(comm, &rank));
+    ncclResult_t own = check_arguments(rank, options, moe);
     TRY(compare_options(comm, options, own, stream));
     tuttiMoe_t created = calloc(1, sizeof *created);
     if (created == NULL) {
-        return tuttiFail(ncclSystemError, "tuttiMoeCreate: no memory");
+        return tuttiFail(ncclSystemError, "tuttiMoeCreate: rank %d: no memory", rank);
     }
     created->comm = comm;
     ncclResult_t result = fill_moe(created, options, stream);
@@ -337,6 +387,9 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeCreate(ncclComm_t comm, const struct tuttiM
 {
     int previous = 0;
     cudaStream_t stream = NULL;
+    if (moe != NULL) {
+        *moe = NULL;
+    }
     TRY(parallel_enter_device(comm, &previous));
     ncclResult_t result =
         parallel_cuda((int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
@@ -368,7 +421,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeDestroy(tuttiMoe_t moe)
     if (moe == NULL) {
         return ncclSuccess;
     }
-    TRY(parallel_enter_device(moe->comm, &previous));
+    TRY(parallel_enter_known_device(moe->device, &previous));
     ncclResult_t result =
         parallel_cuda((int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                       "cudaStreamCreateWithFlags");

@@ -318,6 +318,17 @@ static inline void check_expert(const struct moe_case *c, const struct tuttiMoeR
     EXPECT_EQ(received->offsets[local] % c->options.align, 0);
 }
 
+// The rows first to end - 1 are zeros.
+static inline void check_padding(const struct moe_case *c, const struct tuttiMoeReceived *received,
+                                 size_t first, size_t end)
+{
+    size_t hidden = c->options.hidden, wrong = 0;
+    for (size_t i = first * hidden; i < end * hidden; i++) {
+        wrong += get(received->rows, c->options.datatype, i) != 0;
+    }
+    EXPECT_EQ(wrong, 0);
+}
+
 static inline void check_received(const struct moe_case *c, tuttiMoeRoute_t route, int rank)
 {
     struct tuttiMoeReceived received;
@@ -328,11 +339,11 @@ static inline void check_received(const struct moe_case *c, tuttiMoeRoute_t rout
     EXPECT_EQ(received.firstExpert, first[rank]);
     for (int e = 0; e < received.experts; e++) {
         check_expert(c, &received, e);
-        for (; end < received.offsets[e]; end++) { // padding
-            EXPECT(get(received.rows, c->options.datatype, end * c->options.hidden) == 0);
-        }
-        end += received.counts[e];
+        check_padding(c, &received, end, received.offsets[e]);
+        end = received.offsets[e] + received.counts[e];
     }
+    check_padding(c, &received, end, received.rowCount);
+    EXPECT_EQ(received.rowCount % c->options.align, 0);
 }
 
 // What the experts do, in place.

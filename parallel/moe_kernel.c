@@ -17,7 +17,7 @@ struct kernels {
     bool has_comm;
 };
 
-// The least of all ranks' blocks.
+// The least of all ranks' blocks; 0 of a rank that failed to learn its own.
 static ncclResult_t agree_on_blocks(const struct tuttiMoe *moe, int *blocks, cudaStream_t stream)
 {
     int *all = calloc((size_t)moe->ranks, sizeof *all);
@@ -27,6 +27,10 @@ static ncclResult_t agree_on_blocks(const struct tuttiMoe *moe, int *blocks, cud
     ncclResult_t result = parallel_exchange(blocks, all, sizeof *blocks, moe->comm, stream);
     for (int r = 0; r < moe->ranks && result == ncclSuccess; r++) {
         *blocks = all[r] < *blocks ? all[r] : *blocks;
+        if (all[r] < 1) {
+            result = tuttiFail(ncclRemoteError,
+                               "tuttiMoeCreate: rank %d's GPU runs no block of the kernels", r);
+        }
     }
     free(all);
     return result;
@@ -46,8 +50,11 @@ static ncclResult_t open_kernels(tuttiMoe_t moe, cudaStream_t stream)
         return tuttiFail(ncclSystemError, "tuttiMoeCreate: rank %d: no memory", moe->rank);
     }
     moe->kernel = kernels;
-    TRY(moe_most_blocks(moe->comm, moe->options.datatype, &blocks));
-    TRY(agree_on_blocks(moe, &blocks, stream));
+    ncclResult_t own = moe_most_blocks(moe->comm, moe->options.datatype, &blocks);
+    blocks = own == ncclSuccess ? blocks : 0;
+    ncclResult_t agreed = agree_on_blocks(moe, &blocks, stream);
+    TRY(own);
+    TRY(agreed);
 #ifdef MOE_NATIVE // virtual GPUs: more blocks than cores cost switches
     blocks = blocks < 2 ? blocks : 2;
 #endif

@@ -47,7 +47,7 @@ static void lay_out_rows(const struct tuttiMoe *moe, const struct moe_counts *co
     for (int e = 0; e < moe->options.experts; e++) {
         route->demand[e] = counts->demand[e];
         route->dropped[e] = counts->demand[e] - counts->kept[e];
-        size_t rows = (size_t)moe_rows_for(moe, counts, moe->rank, e);
+        size_t rows = (size_t)moe_rows_for(counts, moe->rank, e);
         size_t left = counts->kept[e] > counts->base[e] ? counts->kept[e] - counts->base[e] : 0;
         route->report.ownDropped += rows > left ? rows - left : 0;
     }

@@ -101,7 +101,14 @@ static ncclResult_t run_steps(struct lockstep_run *run, const void *in, void *ou
     for (int r = 0; r < run->ranks; r++) {
         first_step_tokens += run->counts[r]; // no step has more
     }
-    size_t bytes = first_step_tokens * what->hidden * parallel_type_bytes(what->datatype);
+    size_t width = parallel_type_bytes(what->datatype);
+    if (first_step_tokens > SIZE_MAX / 4 / width / what->hidden) {
+        return tuttiFail(ncclInvalidArgument,
+                         "tuttiMoeRunLockstep: hidden is %zu: the bytes of %zu such tokens are "
+                         "beyond what can be counted",
+                         what->hidden, first_step_tokens);
+    }
+    size_t bytes = first_step_tokens * what->hidden * width;
     TRY_CUDA(cudaMallocAsync((void **)&run->rows, 2 * bytes + 1, run->stream));
     run->sums = run->rows + bytes;
     for (size_t step = 0; step < steps; step++) {

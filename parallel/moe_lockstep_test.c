@@ -7,6 +7,8 @@
 
 enum { HIDDEN = 5 };
 static const size_t tokens_c91[] = {500, 200, 256};
+static const size_t tokens_few[] = {0, 3, 0}; // NULL pointers on two ranks
+static const size_t tokens_none[] = {0, 0, 0};
 
 static void sizes(void)
 {
@@ -29,6 +31,7 @@ static void sizes(void)
 
 struct work {
     struct member m;
+    size_t chunk;
     int calls;
 };
 
@@ -49,7 +52,7 @@ static ncclResult_t add_experts(void *context, const void *rows, void *sums, con
     for (int r = 0; r < work->m.size; r++) {
         for (size_t t = 0; t < counts[r]; t++, row++) {
             for (size_t i = 0; i < HIDDEN; i++) {
-                float value = element(r, t + 256 * (size_t)work->calls, i);
+                float value = element(r, t + work->chunk * (size_t)work->calls, i);
                 wrong += in[row * HIDDEN + i] != value;
                 out[row * HIDDEN + i] = (float)(work->m.rank + 1) * value;
             }
@@ -60,46 +63,76 @@ static ncclResult_t add_experts(void *context, const void *rows, void *sums, con
     return ncclSuccess;
 }
 
-static void c91_rank(int rank, int size)
+// Every rank's tokens come back as the sum of what all ranks add.
+static void run_tokens(struct work *work, const size_t *tokens, size_t chunk, int steps)
+{
+    size_t count = tokens[work->m.rank], wrong = 0;
+    float *in = NULL, *out = NULL;
+    if (count > 0) {
+        EXPECT_CUDA(cudaMalloc((void **)&in, count * HIDDEN * sizeof *in));
+        EXPECT_CUDA(cudaMalloc((void **)&out, count * HIDDEN * sizeof *out));
+    }
+    for (size_t i = 0; i < count * HIDDEN; i++) {
+        in[i] = element(work->m.rank, i / HIDDEN, i % HIDDEN);
+    }
+    work->chunk = chunk;
+    work->calls = 0;
+    struct tuttiMoeLockstep lockstep = {sizeof lockstep, tokens,      HIDDEN, chunk,
+                                        ncclFloat32,     add_experts, work};
+    EXPECT_OK(tuttiMoeRunLockstep(work->m.comm, &lockstep, in, out, work->m.stream));
+    EXPECT_EQ(work->calls, steps);
+    for (size_t i = 0; i < count * HIDDEN; i++) {
+        wrong += out[i] != 6 * in[i]; // 1 + 2 + 3
+    }
+    EXPECT_EQ(wrong, 0);
+    EXPECT_CUDA(cudaFreeAsync(in, work->m.stream));
+    EXPECT_CUDA(cudaFreeAsync(out, work->m.stream));
+}
+
+static void refuse(const struct work *work, struct tuttiMoeLockstep lockstep, const char *part)
+{
+    float place = 0;
+    EXPECT_EQ(tuttiMoeRunLockstep(work->m.comm, &lockstep, NULL, &place, work->m.stream),
+              ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
+}
+
+static void lockstep_rank(int rank, int size)
 {
     struct work work = {.calls = 0};
     if (!member_join(&work.m, rank, size)) {
         return;
     }
-    size_t count = tokens_c91[rank], wrong = 0;
-    float *in = NULL, *out = NULL;
-    EXPECT_CUDA(cudaMalloc((void **)&in, count * HIDDEN * sizeof *in));
-    EXPECT_CUDA(cudaMalloc((void **)&out, count * HIDDEN * sizeof *out));
-    for (size_t i = 0; i < count * HIDDEN; i++) {
-        in[i] = element(rank, i / HIDDEN, i % HIDDEN);
-    }
+    run_tokens(&work, tokens_c91, 256, 2);
+    run_tokens(&work, tokens_c91, 1000, 1);
+    run_tokens(&work, tokens_few, 2, 2);
+    run_tokens(&work, tokens_none, 2, 0);
     struct tuttiMoeLockstep lockstep = {sizeof lockstep, tokens_c91,  HIDDEN, 256,
                                         ncclFloat32,     add_experts, &work};
-    EXPECT_OK(tuttiMoeRunLockstep(work.m.comm, &lockstep, in, out, work.m.stream));
-    EXPECT_EQ(work.calls, 2);
-    for (size_t i = 0; i < count * HIDDEN; i++) {
-        wrong += out[i] != 6 * in[i]; // 1 + 2 + 3
-    }
-    EXPECT_EQ(wrong, 0);
-    EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, NULL, in, out, work.m.stream), ncclInvalidArgument);
-    EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, &lockstep, NULL, out, work.m.stream),
+    EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, NULL, NULL, NULL, work.m.stream),
               ncclInvalidArgument);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), "in is NULL, but it has");
+    refuse(&work, lockstep, "in is NULL, but it has");
+    lockstep.datatype = (ncclDataType_t)77;
+    refuse(&work, lockstep, "datatype is 77");
+    lockstep.datatype = ncclFloat32;
     lockstep.chunk = 0;
-    EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, &lockstep, in, out, work.m.stream),
+    refuse(&work, lockstep, "chunk is 0");
+    lockstep.chunk = 256;
+    lockstep.hidden = SIZE_MAX / 8;
+    float place = 0;
+    EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, &lockstep, &place, &place, work.m.stream),
               ncclInvalidArgument);
-    EXPECT_CUDA(cudaFree(in));
-    EXPECT_CUDA(cudaFree(out));
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "beyond what can be counted");
     member_leave(&work.m);
 }
-static void c91(void)
+static void lockstep(void)
 {
-    run_thread_ranks(3, c91_rank, 60);
+    run_thread_ranks(3, lockstep_rank, 60);
 }
 
 int main(void)
 {
     RUN(sizes);
-    RUN(c91);
+    RUN(lockstep);
     return expect_result();
 }

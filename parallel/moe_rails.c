@@ -76,8 +76,8 @@ ncclResult_t moe_rails_back(tuttiMoeRoute_t route, const struct moe_job *job, cu
 {
     tuttiMoe_t moe = route->moe;
     struct transfer transfer = {route->items_from, route->items_to, NULL, job->hidden, job->type};
-    size_t own = (size_t)route->own_items;
-    return send_around(moe, &transfer, own, moe->rail[1].memory, moe->rail[0].memory, stream);
+    return send_around(moe, &transfer, route->own_items, moe->rail[1].memory, moe->rail[0].memory,
+                       stream);
 }
 
 ncclResult_t moe_rails_items(tuttiMoeRoute_t route, const int32_t *from, cudaStream_t stream)

@@ -108,7 +108,10 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeDispatch(tuttiMoe_t moe, const void *tokens
     if (moe == NULL) {
         return tuttiFail(ncclInvalidArgument, "tuttiMoeDispatch: moe is NULL");
     }
-    TRY(parallel_enter_device(moe->comm, &previous));
+    if (route != NULL) {
+        *route = NULL;
+    }
+    TRY(parallel_enter_known_device(moe->device, &previous));
     struct moe_choices choices = {tokens, count, indices, weights, route != NULL};
     ncclResult_t result = dispatch(moe, &choices, route, stream);
     parallel_leave_device(previous);
@@ -121,7 +124,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeDispatchAgain(tuttiMoeRoute_t route, const 
     int previous = 0;
     TRY(moe_check_route("tuttiMoeDispatchAgain", route));
     TRY(moe_check_array("tuttiMoeDispatchAgain", "tokens", tokens, route->tokens, route));
-    TRY(parallel_enter_device(route->moe->comm, &previous));
+    TRY(parallel_enter_known_device(route->moe->device, &previous));
     route->stream = stream;
     ncclResult_t result = moe_meet(route->moe, stream);
     if (result == ncclSuccess) {
@@ -182,7 +185,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeRouteDestroy(tuttiMoeRoute_t route)
     if (route == NULL) {
         return ncclSuccess;
     }
-    TRY(parallel_enter_device(route->moe->comm, &previous));
+    TRY(parallel_enter_known_device(route->moe->device, &previous));
     ncclResult_t result =
         parallel_cuda((int)cudaStreamSynchronize(route->stream), "cudaStreamSynchronize");
     free_route(route);

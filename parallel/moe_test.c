@@ -285,6 +285,24 @@ static void reports(void)
 
 // ---- Refusals -----------------------------------------------------------------------------------
 
+// Rank 1 alone refuses its arguments; the others wait until it calls as it should.
+static void call_again(const struct member *m, tuttiMoeRoute_t route, const struct moe_arrays *a)
+{
+    struct tuttiMoeReceived received;
+    EXPECT_OK(tuttiMoeGetReceived(route, &received));
+    if (m->rank == 1) {
+        EXPECT_EQ(tuttiMoeDispatchAgain(route, NULL, m->stream), ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 1: tokens is NULL, but there are 7 rows");
+    }
+    EXPECT_OK(tuttiMoeDispatchAgain(route, a->tokens, m->stream));
+    if (m->rank == 1) {
+        EXPECT_EQ(tuttiMoeCombine(route, received.rows, NULL, m->stream), ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 1: out is NULL, but there are 7 rows");
+    }
+    EXPECT_OK(tuttiMoeCombine(route, received.rows, a->out, m->stream));
+    EXPECT_CUDA(cudaStreamSynchronize(m->stream));
+}
+
 // Every rank is told what rank 1 has wrong, and the next call works.
 static void bad_choices_rank(int rank, int size)
 {
@@ -304,7 +322,10 @@ static void bad_choices_rank(int rank, int size)
     if (rank == 1) {
         *last = 6;
     }
+    char place = 0;
+    route = (void *)&place; // becomes NULL
     EXPECT_EQ(DISPATCH(a.count), ncclInvalidArgument);
+    EXPECT(route == NULL);
     EXPECT_CONTAINS(ncclGetLastError(NULL),
                     "rank 1: indices: token 6, choice 2: 6, must be 0 to 5");
     if (rank == 1) {
@@ -319,6 +340,7 @@ static void bad_choices_rank(int rank, int size)
     EXPECT_CONTAINS(ncclGetLastError(NULL), rank == 1 ? "count is 201, must be at most maxTokens"
                                                       : "rank 1's arguments are refused there");
     if (EXPECT_OK(DISPATCH(a.count))) {
+        call_again(&m, route, &a);
         EXPECT_OK(tuttiMoeRouteDestroy(route));
     }
     EXPECT_OK(tuttiMoeDestroy(moe));
@@ -332,8 +354,17 @@ static void bad_choices(void)
 
 static void refuse(const struct member *m, struct tuttiMoeOptions options, const char *part)
 {
-    tuttiMoe_t moe = NULL;
+    char place = 0;
+    tuttiMoe_t moe = (void *)&place; // becomes NULL
     EXPECT_EQ(tuttiMoeCreate(m->comm, &options, &moe), ncclInvalidArgument);
+    EXPECT(moe == NULL);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), part);
+}
+
+static void differ(const struct member *m, struct tuttiMoeOptions options, const char *part)
+{
+    tuttiMoe_t moe = NULL;
+    EXPECT_EQ(tuttiMoeCreate(m->comm, &options, &moe), ncclInvalidUsage);
     EXPECT_CONTAINS(ncclGetLastError(NULL), part);
 }
 
@@ -347,10 +378,12 @@ static void bad_options_rank(int rank, int size)
     }
 #define REFUSE(change, part) (bad = good, bad.change, refuse(&m, bad, part))
     REFUSE(size = 1, "options->size is 1");
-    REFUSE(experts = 0, "experts is 0");
+    REFUSE(experts = 0, rank == 0 ? "rank 0: experts is 0" : "rank 1: experts is 0");
+    REFUSE(experts = INT32_MAX, "experts is 2147483647, must be 1 to 1048576");
     REFUSE(choices = 5, "choices is 5, must be 1 to 4");
     REFUSE(hidden = 0, "hidden is 0");
     REFUSE(maxTokens = SIZE_MAX, "maxTokens is");
+    REFUSE(maxTokens = INT32_MAX / 2, "would be more than 2147483647 rows");
     REFUSE(align = 0, "align is 0");
     REFUSE(datatype = ncclInt8, "datatype is 0");
     REFUSE(rule = (tuttiMoeCapacityRule_t)9, "rule is 9");
@@ -358,10 +391,20 @@ static void bad_options_rank(int rank, int size)
     REFUSE(capacityFactor = -1, "capacityFactor is -1");
     EXPECT_EQ(tuttiMoeCreate(m.comm, NULL, &moe), ncclInvalidArgument);
     EXPECT_EQ(tuttiMoeCreate(NULL, &good, &moe), ncclInvalidArgument);
+    bad = good; // rows are counted in 32 bits, with those between
+    bad.experts = 1 << 13;
+    bad.align = 1 << 20;
+    refuse(&m, bad, "align is 1048576: with 4096 experts on a rank");
+    bad = good;
+    bad.hidden = INT32_MAX;
+    bad.maxTokens = 1 << 28;
+    refuse(&m, bad, "hidden is 2147483647: the bytes of");
     bad = good;
     bad.experts = rank == 1 ? 3 : 4;
-    EXPECT_EQ(tuttiMoeCreate(m.comm, &bad, &moe), ncclInvalidUsage);
-    EXPECT_CONTAINS(ncclGetLastError(NULL), "experts differs between ranks");
+    differ(&m, bad, "experts differs between ranks");
+    bad = good;
+    bad.capacityFactor = rank == 1 ? 1.5 : 2;
+    differ(&m, bad, rank == 1 ? "1.5 here, 2 there" : "2 here, 1.5 there");
     bad.experts = rank == 1 ? 0 : 4;
     EXPECT_EQ(tuttiMoeCreate(m.comm, &bad, &moe),
               rank == 1 ? ncclInvalidArgument : ncclInvalidUsage);
@@ -376,6 +419,78 @@ static void bad_options_rank(int rank, int size)
 static void bad_options(void)
 {
     run_thread_ranks(2, bad_options_rank, 60);
+}
+
+// ---- Aborted ------------------------------------------------------------------------------------
+
+// What is left of a tuttiMoe is freed after its communicator, too.
+static void aborted_rank(int rank, int size)
+{
+    struct moe_case c = case_of(size, 6, 3, 5);
+    struct member m;
+    tuttiMoe_t moe = NULL;
+    tuttiMoeRoute_t route = NULL;
+    c.tokens = as_c89;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    struct moe_arrays a = make_arrays(&c, &m);
+    EXPECT_OK(tuttiMoeCreate(m.comm, &c.options, &moe));
+    EXPECT_OK(DISPATCH(a.count));
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    ranks_barrier();
+    EXPECT_OK(ncclCommAbort(m.comm));
+    m.comm = NULL;
+    EXPECT_OK(tuttiMoeRouteDestroy(route));
+    EXPECT_EQ(tuttiMoeDestroy(moe), ncclInvalidArgument);
+    free_arrays(&m, &a);
+    member_leave(&m);
+}
+static void aborted(void)
+{
+    run_ranks(2, aborted_rank, 60);
+    run_thread_ranks(2, aborted_rank, 60);
+}
+
+// ---- Too little memory --------------------------------------------------------------------------
+
+// Rank 1's process has none for a window that must grow: both ranks learn, nobody waits.
+static void no_room_rank(int rank, int size)
+{
+    struct member m;
+    tuttiMoe_t moe = NULL;
+    tuttiMoeRoute_t route = NULL;
+    struct moe_case c = case_of(size, 2, 1, 1 << 16);
+    c.options.maxTokens = 512;
+    if (rank == 1) {
+        (void)setenv("VGPU_HOST_MEMORY", "96M", 1); // before CUDA is asked for anything
+    }
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    size_t count = rank == 0 ? 512 : 0;
+    float *tokens = device_array(&m, count * c.options.hidden * sizeof *tokens);
+    float *weights = device_array(&m, count * sizeof *weights);
+    int32_t *indices = device_array(&m, count * sizeof *indices);
+    for (size_t t = 0; t < count; t++) {
+        indices[t] = 1;
+        weights[t] = 1;
+    }
+    if (EXPECT_OK(tuttiMoeCreate(m.comm, &c.options, &moe))) {
+        EXPECT(tuttiMoeDispatch(moe, tokens, count, indices, weights, &route, m.stream) !=
+               ncclSuccess);
+        EXPECT(rank == 0 || strstr(ncclGetLastError(NULL), "rank 1: no memory for ") != NULL);
+        EXPECT_EQ(member_state(&m), ncclSuccess);
+        EXPECT_OK(tuttiMoeDestroy(moe));
+    }
+    free_array(&m, tokens);
+    free_array(&m, weights);
+    free_array(&m, indices);
+    member_leave(&m);
+}
+static void no_room(void)
+{
+    run_ranks(2, no_room_rank, 60);
 }
 
 int main(void)
@@ -393,5 +508,7 @@ int main(void)
     RUN(reports);
     RUN(bad_choices);
     RUN(bad_options);
+    RUN(aborted);
+    RUN(no_room);
     return expect_result();
 }

@@ -1,5 +1,6 @@
 // Making and freeing a stage of a pipeline: its buffers, and the stages' agreement on the options.
 // SPDX-License-Identifier: Apache-2.0
+#include "device.h"
 #include "fail.h"
 #include "pipeline_parts.h"
 
@@ -223,6 +224,20 @@ static ncclResult_t make_stage(struct tuttiPipeline *p, const struct tuttiPipeli
     return make_events(p);
 }
 
+// Makes what can be made and tells the other stages how that went. pipeline: of the program.
+static ncclResult_t make_pipeline(struct tuttiPipeline *p,
+                                  const struct tuttiPipelineOptions *options,
+                                  struct tuttiPipeline *const *pipeline)
+{
+    TRY(make_line(p));
+    ncclResult_t result = make_stage(p, options);
+    if (result == ncclSuccess && pipeline == NULL) {
+        result = tuttiFail(ncclInvalidArgument, "tuttiPipelineCreate: pipeline is NULL at stage %d",
+                           p->stage);
+    }
+    return agree(p, result);
+}
+
 PARALLEL_EXPORT ncclResult_t tuttiPipelineCreate(ncclComm_t comm,
                                                  const struct tuttiPipelineOptions *options,
                                                  struct tuttiPipeline **pipeline)
@@ -234,21 +249,17 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineCreate(ncclComm_t comm,
     TRY(ncclCommUserRank(comm, &found.stage));
     TRY(ncclCommCount(comm, &found.stages));
     TRY(ncclCommCuDevice(comm, &found.device));
-    TRY(parallel_pipeline_check_device(&found, "tuttiPipelineCreate"));
+    int previous = 0;
     struct tuttiPipeline *p = malloc(sizeof *p);
     if (p == NULL) {
         return tuttiFail(ncclSystemError, "tuttiPipelineCreate: no memory for %zu bytes",
                          sizeof *p);
     }
     *p = found;
-    ncclResult_t result = make_line(p);
+    ncclResult_t result = parallel_enter_known_device(p->device, &previous);
     if (result == ncclSuccess) {
-        result = make_stage(p, options);
-        if (result == ncclSuccess && pipeline == NULL) {
-            result = tuttiFail(ncclInvalidArgument,
-                               "tuttiPipelineCreate: pipeline is NULL at stage %d", p->stage);
-        }
-        result = agree(p, result);
+        result = make_pipeline(p, options, pipeline);
+        parallel_leave_device(previous);
     }
     if (result != ncclSuccess || pipeline == NULL) {
         (void)tuttiPipelineDestroy(p);

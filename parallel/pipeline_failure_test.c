@@ -1,6 +1,5 @@
 // Pipelines in which something goes wrong: functions that fail, ranks that die or abort, options
-// that
-// are wrong or do not fit together. SPDX-License-Identifier: Apache-2.0
+// that are wrong or do not fit together. SPDX-License-Identifier: Apache-2.0
 #include "pipeline_parcel.h"
 
 #include <stdio.h>
@@ -49,6 +48,57 @@ static void functions_that_fail(void)
     }
     run_thread_ranks(3, failing_function, LIMIT_S);
 }
+
+// ---- A function that fails behind what it has enqueued ------------------------------------------
+
+static void sleep_and_tell(void *done)
+{
+    struct timespec time = {0, 50 * 1000000L};
+    (void)nanosleep(&time, NULL);
+    *(bool *)done = true;
+}
+
+struct late {
+    cudaStream_t stream;
+    bool is_done;
+};
+
+static ncclResult_t enqueue_and_fail(void *context, int micro, const void *input, void *output)
+{
+    struct late *late = context;
+    (void)micro;
+    (void)input;
+    (void)output;
+    EXPECT_CUDA(cudaLaunchHostFunc(late->stream, sleep_and_tell, &late->is_done));
+    return tuttiFail(ncclInternalError, "failed behind its work");
+}
+
+// It is over when the run returns, as after a call that ends well.
+static void late_work(int rank, int size)
+{
+    struct member m;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    struct late late = {m.stream, false};
+    struct parcel p = make_parcel(&m, tuttiPipelineGPipe, 1, 10);
+    struct tuttiPipeline *pipeline = NULL;
+    p.options.forward = enqueue_and_fail;
+    p.options.context = &late;
+    EXPECT_OK(tuttiPipelineCreate(m.comm, &p.options, &pipeline));
+    EXPECT_EQ(tuttiPipelineRun(pipeline), ncclInternalError);
+    EXPECT(late.is_done);
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    EXPECT_OK(tuttiPipelineDestroy(pipeline));
+    member_leave(&m);
+}
+
+static void work_behind_a_failure(void)
+{
+    run_ranks(2, late_work, LIMIT_S);
+}
+
+// ---- Ranks that end -----------------------------------------------------------------------------
 
 // Stage 1 is gone in its second call.
 static void dying_rank(int rank, int size)
@@ -235,6 +285,7 @@ static void bad_arguments(void)
 int main(void)
 {
     RUN(functions_that_fail);
+    RUN(work_behind_a_failure);
     RUN(ranks_that_die);
     RUN(ranks_that_abort);
     RUN(bad_arguments);

@@ -1,6 +1,5 @@
 // For tests of pipelines: functions that check every byte that comes and the order of the calls,
-// and
-// that can be told to sleep, to fail, to die. SPDX-License-Identifier: Apache-2.0
+// and that can be told to sleep, to fail, to die. SPDX-License-Identifier: Apache-2.0
 #ifndef PARALLEL_PIPELINE_PARCEL_H
 #define PARALLEL_PIPELINE_PARCEL_H
 

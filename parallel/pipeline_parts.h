@@ -41,9 +41,9 @@ struct tuttiPipeline {
     cudaEvent_t has_left[2][PIPELINE_SENT];
     struct tuttiPipelineAction *action;   // [2 * microBatches], the schedule's
     struct tuttiPipelineAction *evaluate; // [microBatches], forward alone
-    struct tuttiPipelineTime *time;       // [2 * microBatches], of CLOCK_MONOTONIC
-    bool has_times;
-    struct pipeline_end failure; // of this run; result ncclSuccess: none
+    struct tuttiPipelineTime *time;       // [2 * microBatches] of the last run, of CLOCK_MONOTONIC
+    bool has_times;                       // whether it ended well
+    struct pipeline_end failure;          // of this run; result ncclSuccess: none
     char failure_text[256];
 };
 
@@ -63,8 +63,7 @@ double parallel_pipeline_now(void);
 ncclResult_t parallel_pipeline_gather(const struct tuttiPipeline *pipeline, const void *mine,
                                       void *all, size_t bytes);
 
-// Checks the communicator after a wait, and that its device is the current one.
+// Checks the communicator after a wait.
 ncclResult_t parallel_pipeline_check_comm(const struct tuttiPipeline *pipeline, const char *name);
-ncclResult_t parallel_pipeline_check_device(const struct tuttiPipeline *pipeline, const char *name);
 
 #endif

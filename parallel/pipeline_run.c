@@ -1,5 +1,6 @@
 // One batch through a stage: its actions, and before each the messages that it sends and must have.
 // See tuttiPipelineRun. SPDX-License-Identifier: Apache-2.0
+#include "device.h"
 #include "fail.h"
 #include "pipeline_parts.h"
 
@@ -12,18 +13,6 @@ double parallel_pipeline_now(void)
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-ncclResult_t parallel_pipeline_check_device(const struct tuttiPipeline *p, const char *name)
-{
-    int current = -1;
-    TRY_CUDA(cudaGetDevice(&current));
-    return current == p->device
-               ? ncclSuccess
-               : tuttiFail(ncclInvalidArgument,
-                           "%s: the current device is %d at stage %d, must be the communicator's, "
-                           "%d",
-                           name, current, p->stage, p->device);
 }
 
 ncclResult_t parallel_pipeline_check_comm(const struct tuttiPipeline *p, const char *name)
@@ -87,6 +76,7 @@ static void note_failure(struct tuttiPipeline *p, struct tuttiPipelineAction act
     (void)snprintf(p->failure_text, sizeof p->failure_text, "%s", ncclGetLastError(NULL));
 }
 
+// Waits for the stream after a failure, too: what was enqueued before it uses the places.
 static ncclResult_t call(const struct tuttiPipeline *p, struct tuttiPipelineAction action,
                          const void *from, void *to)
 {
@@ -94,11 +84,12 @@ static ncclResult_t call(const struct tuttiPipeline *p, struct tuttiPipelineActi
     ncclResult_t result = action.kind == tuttiPipelineForward
                               ? o->forward(o->context, action.microBatch, from, to)
                               : o->backward(o->context, action.microBatch, from, to);
+    cudaError_t error = cudaStreamSynchronize(o->stream);
     TRY(result);
-    TRY_CUDA(cudaStreamSynchronize(o->stream));
-    return ncclSuccess;
+    return parallel_cuda((int)error, "cudaStreamSynchronize");
 }
 
+// time: receives when; NULL: nobody wants to know.
 static ncclResult_t act(struct tuttiPipeline *p, struct tuttiPipelineAction action,
                         struct tuttiPipelineTime *time)
 {
@@ -109,7 +100,7 @@ static ncclResult_t act(struct tuttiPipeline *p, struct tuttiPipelineAction acti
         TRY_CUDA(cudaEventSynchronize(p->has_left[action.kind][action.microBatch % sent->count]));
         TRY(parallel_pipeline_check_comm(p, "tuttiPipelineRun"));
     }
-    *time = (struct tuttiPipelineTime){action, parallel_pipeline_now(), 0};
+    double begin = parallel_pipeline_now();
     if (p->failure.result == ncclSuccess) {
         ncclResult_t result = call(p, action, pipeline_place(p, received, action.microBatch), to);
         if (result != ncclSuccess) {
@@ -119,7 +110,9 @@ static ncclResult_t act(struct tuttiPipeline *p, struct tuttiPipelineAction acti
     if (p->failure.result != ncclSuccess && to != NULL) {
         TRY_CUDA(cudaMemsetAsync(to, 0, sent->bytes, p->stream));
     }
-    time->end = parallel_pipeline_now();
+    if (time != NULL) {
+        *time = (struct tuttiPipelineTime){action, begin, parallel_pipeline_now()};
+    }
     return ncclSuccess;
 }
 
@@ -178,16 +171,15 @@ static ncclResult_t agree_on_end(const struct tuttiPipeline *p)
     return result;
 }
 
-static ncclResult_t run(struct tuttiPipeline *p, const struct tuttiPipelineAction *action,
-                        int actions)
+static ncclResult_t run_actions(struct tuttiPipeline *p, const struct tuttiPipelineAction *action,
+                                int actions, struct tuttiPipelineTime *time)
 {
     p->failure = (struct pipeline_end){ncclSuccess, 0, 0};
-    p->has_times = false;
     for (int k = 0; k < actions; k++) {
         struct schedule_exchange messages =
             parallel_schedule_exchange(action, actions, k, p->stage, p->stages);
         TRY(exchange(p, &messages));
-        TRY(act(p, action[k], &p->time[k]));
+        TRY(act(p, action[k], time == NULL ? NULL : &time[k]));
     }
     struct schedule_exchange last =
         parallel_schedule_exchange(action, actions, actions, p->stage, p->stages);
@@ -195,30 +187,37 @@ static ncclResult_t run(struct tuttiPipeline *p, const struct tuttiPipelineActio
     return agree_on_end(p);
 }
 
-static ncclResult_t check_pipeline(const struct tuttiPipeline *p, const char *name)
+static ncclResult_t run(struct tuttiPipeline *p, const struct tuttiPipelineAction *action,
+                        int actions, struct tuttiPipelineTime *time)
 {
-    if (p == NULL) {
-        return tuttiFail(ncclInvalidArgument, "%s: pipeline is NULL", name);
-    }
-    return parallel_pipeline_check_device(p, name);
+    int previous = 0;
+    TRY(parallel_enter_known_device(p->device, &previous));
+    ncclResult_t result = run_actions(p, action, actions, time);
+    parallel_leave_device(previous);
+    return result;
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiPipelineRun(struct tuttiPipeline *pipeline)
 {
-    TRY(check_pipeline(pipeline, "tuttiPipelineRun"));
+    if (pipeline == NULL) {
+        return tuttiFail(ncclInvalidArgument, "tuttiPipelineRun: pipeline is NULL");
+    }
     if (pipeline->options.backward == NULL) {
         return tuttiFail(ncclInvalidUsage,
                          "tuttiPipelineRun: the options' backward is NULL (stage %d): "
                          "tuttiPipelineEvaluate alone may be called",
                          pipeline->stage);
     }
-    TRY(run(pipeline, pipeline->action, 2 * pipeline->options.microBatches));
-    pipeline->has_times = true;
-    return ncclSuccess;
+    ncclResult_t result =
+        run(pipeline, pipeline->action, 2 * pipeline->options.microBatches, pipeline->time);
+    pipeline->has_times = result == ncclSuccess;
+    return result;
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiPipelineEvaluate(struct tuttiPipeline *pipeline)
 {
-    TRY(check_pipeline(pipeline, "tuttiPipelineEvaluate"));
-    return run(pipeline, pipeline->evaluate, pipeline->options.microBatches);
+    if (pipeline == NULL) {
+        return tuttiFail(ncclInvalidArgument, "tuttiPipelineEvaluate: pipeline is NULL");
+    }
+    return run(pipeline, pipeline->evaluate, pipeline->options.microBatches, NULL);
 }

@@ -48,6 +48,30 @@ static void threads(void)
     }
 }
 
+// The caller's current device is another one than the communicator's, on some ranks.
+static void other_device(int rank, int size)
+{
+    struct member m;
+    int devices = 0, current = -1;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    EXPECT_CUDA(cudaGetDeviceCount(&devices));
+    int other = (m.device + rank % 2) % devices;
+    EXPECT_CUDA(cudaSetDevice(other));
+    run_parcel(&m, make_parcel(&m, tuttiPipeline1F1B, 3, 100));
+    EXPECT_CUDA(cudaGetDevice(&current));
+    EXPECT_EQ(current, other);
+    EXPECT_CUDA(cudaSetDevice(m.device));
+    member_leave(&m);
+}
+
+static void devices(void)
+{
+    run_ranks(3, other_device, LIMIT_S);
+    run_thread_ranks(3, other_device, LIMIT_S);
+}
+
 // ---- A model ------------------------------------------------------------------------------------
 
 // LAYERS matrices one after the other, y = W x, and half the square of what comes out as the loss.
@@ -303,6 +327,7 @@ static void measured(int rank, int size)
         }
         EXPECT_EQ(tuttiPipelineTimes(pipeline, none), ncclInvalidUsage); // nothing has run
         EXPECT_OK(tuttiPipelineRun(pipeline));
+        EXPECT_OK(tuttiPipelineEvaluate(pipeline)); // leaves the run's times as they are
         EXPECT_EQ(tuttiPipelineTimes(pipeline, rank == 0 ? NULL : none),
                   rank == 0 ? ncclInvalidArgument : ncclInvalidUsage);
         check_measured(pipeline, &m, schedule, micro, sleep_ms);
@@ -340,6 +365,7 @@ int main(void)
 {
     RUN(processes);
     RUN(threads);
+    RUN(devices);
     RUN(gradients);
     RUN(times_of_runs);
     RUN(pictures);

@@ -1,4 +1,5 @@
 // The times of a run, on one clock. See tuttiPipelineTimes. SPDX-License-Identifier: Apache-2.0
+#include "device.h"
 #include "fail.h"
 #include "pipeline_parts.h"
 
@@ -64,8 +65,8 @@ static ncclResult_t gather_times(const struct tuttiPipeline *p, struct clock_car
     for (int s = 0; s < p->stages; s++) {
         if (!card[s].has_times) {
             return tuttiFail(ncclInvalidUsage,
-                             "tuttiPipelineTimes: stage %d has none: the last run must be a "
-                             "tuttiPipelineRun that returned ncclSuccess, and times not NULL",
+                             "tuttiPipelineTimes: stage %d has none: its last tuttiPipelineRun "
+                             "must have returned ncclSuccess, and times not be NULL",
                              s);
         }
     }
@@ -80,13 +81,17 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineTimes(struct tuttiPipeline *pipeline,
     if (pipeline == NULL) {
         return tuttiFail(ncclInvalidArgument, "tuttiPipelineTimes: pipeline is NULL");
     }
-    TRY(parallel_pipeline_check_device(pipeline, "tuttiPipelineTimes"));
+    int previous = 0;
     struct clock_card *card = malloc((size_t)pipeline->stages * sizeof *card);
     if (card == NULL) {
         return tuttiFail(ncclSystemError, "tuttiPipelineTimes: no memory for %d stages",
                          pipeline->stages);
     }
-    ncclResult_t result = gather_times(pipeline, card, times);
+    ncclResult_t result = parallel_enter_known_device(pipeline->device, &previous);
+    if (result == ncclSuccess) {
+        result = gather_times(pipeline, card, times);
+        parallel_leave_device(previous);
+    }
     free(card);
     return result;
 }

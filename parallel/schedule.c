@@ -27,16 +27,19 @@ ncclResult_t parallel_schedule_check(const char *name, enum tuttiPipelineSchedul
     return ncclSuccess;
 }
 
-static ncclResult_t check_stage(const char *name, int stages, int stage, const void *result)
+static ncclResult_t check_stage(const char *name, int stages, int stage)
 {
-    if (stage < 0 || stage >= stages) {
-        return tuttiFail(ncclInvalidArgument, "%s: stage is %d, must be 0 to %d", name, stage,
-                         stages - 1);
-    }
-    if (result == NULL) {
-        (void)tuttiFail(ncclInvalidArgument, "%s: a pointer to times or to the result is NULL",
-                        name);
-        return ncclInvalidArgument;
+    return stage >= 0 && stage < stages
+               ? ncclSuccess
+               : tuttiFail(ncclInvalidArgument, "%s: stage is %d, must be 0 to %d", name, stage,
+                           stages - 1);
+}
+
+static ncclResult_t check_pointer(const char *name, const char *argument, const void *pointer)
+{
+    if (pointer == NULL) {
+        (void)tuttiFail(ncclInvalidArgument, "%s: %s is NULL", name, argument);
+        return ncclInvalidArgument; // so that the analyzer sees that it is not NULL behind this
     }
     return ncclSuccess;
 }
@@ -57,7 +60,8 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineActions(enum tuttiPipelineSchedule sch
                                                   struct tuttiPipelineAction *actions)
 {
     TRY(parallel_schedule_check("tuttiPipelineActions", schedule, stages, microBatches));
-    TRY(check_stage("tuttiPipelineActions", stages, stage, actions));
+    TRY(check_stage("tuttiPipelineActions", stages, stage));
+    TRY(check_pointer("tuttiPipelineActions", "actions", actions));
     int forward = 0, backward = 0;
     int most = in_flight(schedule, stages, microBatches, stage);
     for (int i = 0; i < 2 * microBatches; i++) {
@@ -72,7 +76,8 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineInFlight(enum tuttiPipelineSchedule sc
                                                    int microBatches, int stage, int *inFlight)
 {
     TRY(parallel_schedule_check("tuttiPipelineInFlight", schedule, stages, microBatches));
-    TRY(check_stage("tuttiPipelineInFlight", stages, stage, inFlight));
+    TRY(check_stage("tuttiPipelineInFlight", stages, stage));
+    TRY(check_pointer("tuttiPipelineInFlight", "inFlight", inFlight));
     *inFlight = in_flight(schedule, stages, microBatches, stage);
     return ncclSuccess;
 }
@@ -81,7 +86,7 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineIdealBubble(int stages, int microBatch
 {
     TRY(parallel_schedule_check("tuttiPipelineIdealBubble", tuttiPipelineGPipe, stages,
                                 microBatches));
-    TRY(check_stage("tuttiPipelineIdealBubble", stages, 0, bubble));
+    TRY(check_pointer("tuttiPipelineIdealBubble", "bubble", bubble));
     *bubble = (double)(stages - 1) / (double)(microBatches + stages - 1);
     return ncclSuccess;
 }
@@ -197,7 +202,7 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineIdealTimes(enum tuttiPipelineSchedule 
                                                      struct tuttiPipelineTime *times)
 {
     TRY(parallel_schedule_check("tuttiPipelineIdealTimes", schedule, stages, microBatches));
-    TRY(check_stage("tuttiPipelineIdealTimes", stages, 0, times));
+    TRY(check_pointer("tuttiPipelineIdealTimes", "times", times));
     if (!isfinite(forward) || forward < 0 || !isfinite(backward) || backward < 0) {
         return tuttiFail(ncclInvalidArgument,
                          "tuttiPipelineIdealTimes: forward is %g and backward %g seconds, both "
@@ -229,7 +234,8 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineBubble(int stages, int microBatches,
                                                  double *bubble)
 {
     TRY(parallel_schedule_check("tuttiPipelineBubble", tuttiPipelineGPipe, stages, microBatches));
-    TRY(check_stage("tuttiPipelineBubble", stages, 0, times == NULL ? NULL : bubble));
+    TRY(check_pointer("tuttiPipelineBubble", "times", times));
+    TRY(check_pointer("tuttiPipelineBubble", "bubble", bubble));
     double first = times[0].begin, last = times[0].end, busy = 0;
     size_t count = (size_t)stages * 2 * (size_t)microBatches;
     for (size_t i = 0; i < count; i++) {

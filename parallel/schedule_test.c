@@ -302,6 +302,7 @@ static void bad_arguments(void)
     EXPECT_EQ(tuttiPipelineActions(tuttiPipelineGPipe, 2, 1, 2, action), ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "stage is 2, must be 0 to 1");
     EXPECT_EQ(tuttiPipelineActions(tuttiPipelineGPipe, 1, 1, 0, NULL), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "tuttiPipelineActions: actions is NULL");
     EXPECT_EQ(tuttiPipelineInFlight(tuttiPipeline1F1B, 1, 1, -1, &number), ncclInvalidArgument);
     EXPECT_EQ(tuttiPipelineInFlight(tuttiPipeline1F1B, 1, 1, 0, NULL), ncclInvalidArgument);
     EXPECT_EQ(tuttiPipelineIdealBubble(1, 0, &bubble), ncclInvalidArgument);
@@ -312,6 +313,7 @@ static void bad_arguments(void)
               ncclInvalidArgument);
     EXPECT_EQ(tuttiPipelineIdealTimes(tuttiPipelineGPipe, 1, 1, 1, 1, NULL), ncclInvalidArgument);
     EXPECT_EQ(tuttiPipelineBubble(1, 1, NULL, &bubble), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "times is NULL");
     EXPECT_EQ(tuttiPipelineBubble(1, 1, times, NULL), ncclInvalidArgument);
     EXPECT_EQ(tuttiPipelineBubble(1, 1 << 21, times, &bubble), ncclInvalidArgument);
 }

@@ -49,27 +49,25 @@ static struct replica make_replica(const struct lesson_rank *self, struct team t
 
 static void free_replica(const struct replica *r)
 {
-    float *const all[] = {r->weights, r->gradients,  r->mean,           r->square,
-                          r->x,       r->target,     r->hidden,         r->hidden_gradient,
-                          r->y,       r->y_gradient, (float *)r->losses};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        CHECK_CUDA(cudaFree(all[i]));
-    }
+    void *const all[] = {r->weights, r->gradients,  r->mean,   r->square,
+                         r->x,       r->target,     r->hidden, r->hidden_gradient,
+                         r->y,       r->y_gradient, r->losses};
+    device_free(all, sizeof all / sizeof all[0], r->team.stream);
 }
 
 // Step 1: rank 0's weights go to all ranks. The others' are zeros before.
 static void start(const struct lesson_rank *self, const struct replica *r, enum way way)
 {
-    CHECK_CUDA(cudaMemset(r->weights, 0, WEIGHTS * sizeof(float)));
-    CHECK_CUDA(cudaMemset(r->mean, 0, WEIGHTS * sizeof(float)));
-    CHECK_CUDA(cudaMemset(r->square, 0, WEIGHTS * sizeof(float)));
-    CHECK_CUDA(cudaMemset(r->losses, 0, STEPS * sizeof(double)));
+    CHECK_CUDA(cudaMemsetAsync(r->weights, 0, WEIGHTS * sizeof(float), r->team.stream));
+    CHECK_CUDA(cudaMemsetAsync(r->mean, 0, WEIGHTS * sizeof(float), r->team.stream));
+    CHECK_CUDA(cudaMemsetAsync(r->square, 0, WEIGHTS * sizeof(float), r->team.stream));
+    CHECK_CUDA(cudaMemsetAsync(r->losses, 0, STEPS * sizeof(double), r->team.stream));
     if (self->rank == 0) {
         float host[WEIGHTS];
         for (size_t i = 0; i < WEIGHTS; i++) {
             host[i] = initial_weight(i);
         }
-        CHECK_CUDA(cudaMemcpy(r->weights, host, sizeof host, cudaMemcpyHostToDevice));
+        copy_to_device(r->weights, host, sizeof host, r->team.stream);
     }
     if (way == BUCKETS || way == ZERO_BUCKETS) {
         struct tuttiBuffer buffers[] = {{r->weights, UP, ncclFloat},
@@ -206,7 +204,7 @@ static bool check(const struct lesson_rank *self, const struct replica *r,
     CHECK_NCCL(ncclAllReduce(r->losses, r->losses, STEPS, ncclDouble, ncclSum, r->team.comm,
                              r->team.stream));
     double apart = largest_difference(r->weights, alone->weights, WEIGHTS, r->team.stream);
-    CHECK_CUDA(cudaMemcpy(losses, r->losses, sizeof losses, cudaMemcpyDeviceToHost));
+    copy_to_host(losses, r->losses, sizeof losses, r->team.stream);
     bool right = apart <= 1e-5 && same_losses(losses, alone->losses);
     print_losses(self, names[way], losses);
     if (!right) {

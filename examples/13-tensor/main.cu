@@ -122,13 +122,10 @@ static struct slice make_slice(const struct lesson_rank *self, struct team team)
 
 static void free_slice(const struct slice *g)
 {
-    float *const all[] = {g->weights,    g->gradients,  g->mean,
-                          g->square,     g->x,          g->target,
-                          g->y,          g->hidden,     g->hidden_gradient,
-                          g->x_gradient, g->y_gradient, (float *)g->losses};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        CHECK_CUDA(cudaFree(all[i]));
-    }
+    void *const all[] = {g->weights,    g->gradients, g->mean,   g->square,          g->x,
+                         g->target,     g->y,         g->hidden, g->hidden_gradient, g->x_gradient,
+                         g->y_gradient, g->losses};
+    device_free(all, sizeof all / sizeof all[0], g->team.stream);
 }
 
 static void train(const struct slice *g, enum way way)
@@ -138,10 +135,10 @@ static void train(const struct slice *g, enum way way)
         all[i] = initial_weight(i);
     }
     cut(g, all, part);
-    CHECK_CUDA(cudaMemcpy(g->weights, part, g->elements * sizeof(float), cudaMemcpyHostToDevice));
-    CHECK_CUDA(cudaMemset(g->mean, 0, g->elements * sizeof(float)));
-    CHECK_CUDA(cudaMemset(g->square, 0, g->elements * sizeof(float)));
-    CHECK_CUDA(cudaMemset(g->losses, 0, STEPS * sizeof(double)));
+    copy_to_device(g->weights, part, g->elements * sizeof(float), g->team.stream);
+    CHECK_CUDA(cudaMemsetAsync(g->mean, 0, g->elements * sizeof(float), g->team.stream));
+    CHECK_CUDA(cudaMemsetAsync(g->square, 0, g->elements * sizeof(float), g->team.stream));
+    CHECK_CUDA(cudaMemsetAsync(g->losses, 0, STEPS * sizeof(double), g->team.stream));
     for (int step = 0; step < STEPS; step++) {
         CHECK_CUDA(cudaMemsetAsync(g->gradients, 0, g->elements * sizeof(float), g->team.stream));
         if (way == BY_HAND) {
@@ -166,7 +163,7 @@ static bool check(const struct lesson_rank *self, const struct slice *g,
     double apart = largest_difference(g->weights, part, g->elements, g->team.stream);
     double below =
         largest_difference(g->x_gradient, alone->x_gradient, TOKENS * INPUTS, g->team.stream);
-    CHECK_CUDA(cudaMemcpy(losses, g->losses, sizeof losses, cudaMemcpyDeviceToHost));
+    copy_to_host(losses, g->losses, sizeof losses, g->team.stream);
     bool right = apart <= 1e-5 && below <= 1e-5 && same_losses(losses, alone->losses);
     print_losses(self, names[way], losses);
     if (!right) {

@@ -219,13 +219,10 @@ static struct slice make_slice(struct team team, int ranks, int rank)
 
 static void free_slice(const struct slice *g)
 {
-    float *const all[] = {
-        g->weights,         g->gradients,      g->mean,       g->square, g->x, g->rows,
-        g->rows_gradient,   g->hidden,         g->x_gradient, g->target, g->y, g->y_gradient,
-        (float *)g->losses, g->hidden_gradient};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        CHECK_CUDA(cudaFree(all[i]));
-    }
+    void *const all[] = {g->weights, g->gradients,     g->mean,   g->square,         g->x,
+                         g->rows,    g->rows_gradient, g->hidden, g->x_gradient,     g->target,
+                         g->y,       g->y_gradient,    g->losses, g->hidden_gradient};
+    device_free(all, sizeof all / sizeof all[0], g->team.stream);
 }
 
 // The slice's part of weights [up | down | gamma]: its rows of up, its columns of down, gamma.
@@ -246,10 +243,10 @@ static void start(const struct slice *g)
         all[i] = i < WEIGHTS ? initial_weight(i) : 1;
     }
     cut(g, all, part);
-    CHECK_CUDA(cudaMemcpy(g->weights, part, g->elements * sizeof(float), cudaMemcpyHostToDevice));
-    CHECK_CUDA(cudaMemset(g->mean, 0, g->elements * sizeof(float)));
-    CHECK_CUDA(cudaMemset(g->square, 0, g->elements * sizeof(float)));
-    CHECK_CUDA(cudaMemset(g->losses, 0, STEPS * sizeof(double)));
+    copy_to_device(g->weights, part, g->elements * sizeof(float), g->team.stream);
+    CHECK_CUDA(cudaMemsetAsync(g->mean, 0, g->elements * sizeof(float), g->team.stream));
+    CHECK_CUDA(cudaMemsetAsync(g->square, 0, g->elements * sizeof(float), g->team.stream));
+    CHECK_CUDA(cudaMemsetAsync(g->losses, 0, STEPS * sizeof(double), g->team.stream));
 }
 
 static void train(const struct slice *g, enum way way)
@@ -295,12 +292,9 @@ static void run_alone(const struct lesson_rank *self, struct team team, struct a
     CHECK_NCCL(ncclCommSplit(team.comm, self->rank, 0, &own.comm, NULL));
     struct slice whole = make_slice(own, 1, 0);
     train(&whole, BY_HAND);
-    CHECK_CUDA(
-        cudaMemcpy(alone->weights, whole.weights, sizeof alone->weights, cudaMemcpyDeviceToHost));
-    CHECK_CUDA(cudaMemcpy(alone->x_gradient, whole.x_gradient, sizeof alone->x_gradient,
-                          cudaMemcpyDeviceToHost));
-    CHECK_CUDA(
-        cudaMemcpy(alone->losses, whole.losses, sizeof alone->losses, cudaMemcpyDeviceToHost));
+    copy_to_host(alone->weights, whole.weights, sizeof alone->weights, team.stream);
+    copy_to_host(alone->x_gradient, whole.x_gradient, sizeof alone->x_gradient, team.stream);
+    copy_to_host(alone->losses, whole.losses, sizeof alone->losses, team.stream);
     free_slice(&whole);
     CHECK_NCCL(ncclCommDestroy(own.comm));
 }
@@ -311,7 +305,7 @@ static bool check(const struct lesson_rank *self, const struct slice *g, const s
     double losses[STEPS];
     float part[WEIGHTS + GAMMA];
     cut(g, alone->weights, part);
-    CHECK_CUDA(cudaMemcpy(losses, g->losses, sizeof losses, cudaMemcpyDeviceToHost));
+    copy_to_host(losses, g->losses, sizeof losses, g->team.stream);
     double apart = largest_difference(g->weights, part, g->elements, g->team.stream);
     double below = largest_difference(g->x_gradient, alone->x_gradient + g->first_token * INPUTS,
                                       g->tokens * INPUTS, g->team.stream);

@@ -147,12 +147,9 @@ static struct stage make_stage(const struct lesson_rank *self, struct team team)
 
 static void free_stage(const struct stage *g)
 {
-    float *const all[] = {g->weights, g->gradients,       g->mean, g->square,
-                          g->x,       g->hidden_gradient, g->y,    (float *)g->losses,
-                          g->target};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        CHECK_CUDA(cudaFree(all[i]));
-    }
+    void *const all[] = {g->weights,         g->gradients, g->mean,   g->square, g->x,
+                         g->hidden_gradient, g->y,         g->losses, g->target};
+    device_free(all, sizeof all / sizeof all[0], g->team.stream);
 }
 
 // Memory for as many micro-batches as the way keeps at once.
@@ -172,8 +169,8 @@ static void make_slots(struct stage *g, enum way way)
 static void free_slots(const struct stage *g)
 {
     for (int slot = 0; slot < g->slots; slot++) {
-        CHECK_CUDA(cudaFree(g->hidden[slot]));
-        CHECK_CUDA(cudaFree(g->y_gradient[slot]));
+        CHECK_CUDA(cudaFreeAsync(g->hidden[slot], g->team.stream));
+        CHECK_CUDA(cudaFreeAsync(g->y_gradient[slot], g->team.stream));
     }
 }
 
@@ -187,11 +184,10 @@ static void train(struct stage *g, enum way way)
     for (size_t i = 0; i < WEIGHTS; i++) {
         host[i] = initial_weight(i);
     }
-    CHECK_CUDA(
-        cudaMemcpy(g->weights, host + g->first, g->own * sizeof(float), cudaMemcpyHostToDevice));
-    CHECK_CUDA(cudaMemset(g->mean, 0, g->own * sizeof(float)));
-    CHECK_CUDA(cudaMemset(g->square, 0, g->own * sizeof(float)));
-    CHECK_CUDA(cudaMemset(g->losses, 0, STEPS * sizeof(double)));
+    copy_to_device(g->weights, host + g->first, g->own * sizeof(float), g->team.stream);
+    CHECK_CUDA(cudaMemsetAsync(g->mean, 0, g->own * sizeof(float), g->team.stream));
+    CHECK_CUDA(cudaMemsetAsync(g->square, 0, g->own * sizeof(float), g->team.stream));
+    CHECK_CUDA(cudaMemsetAsync(g->losses, 0, STEPS * sizeof(double), g->team.stream));
     for (g->step = 0; g->step < STEPS; g->step++) {
         CHECK_CUDA(cudaMemsetAsync(g->gradients, 0, g->own * sizeof(float), g->team.stream));
         if (way == BY_HAND) {
@@ -204,7 +200,7 @@ static void train(struct stage *g, enum way way)
     }
     CHECK_CUDA(cudaStreamSynchronize(g->team.stream));
     CHECK_NCCL(tuttiPipelineDestroy(pipeline));
-    CHECK_CUDA(cudaFree(messages));
+    CHECK_CUDA(cudaFreeAsync(messages, g->team.stream));
     free_slots(g);
 }
 
@@ -219,9 +215,9 @@ static bool check(const struct lesson_rank *self, struct stage *g, const struct 
                              g->team.stream));
     double apart =
         largest_difference(g->weights, alone->weights + g->first, g->own, g->team.stream);
-    CHECK_CUDA(cudaMemcpy(losses, g->losses, sizeof losses, cudaMemcpyDeviceToHost));
+    copy_to_host(losses, g->losses, sizeof losses, g->team.stream);
     if (way == BY_HAND) {
-        CHECK_CUDA(cudaMemcpy(first, g->weights, g->own * sizeof(float), cudaMemcpyDeviceToHost));
+        copy_to_host(first, g->weights, g->own * sizeof(float), g->team.stream);
     }
     double changed = largest_difference(g->weights, first, g->own, g->team.stream);
     bool right = apart <= 1e-5 && changed <= 0 && same_losses(losses, alone->losses);

@@ -2,8 +2,8 @@
 // Lesson 16: expert parallelism. A layer of six experts, small networks of two layers each; a
 // router chooses two of them for each token. Every rank has some of the experts and some of the
 // tokens, so tokens travel to their experts, and the results back:
-//     x -> router: two experts, two weights -> dispatch -> experts -> combine: y = sum of weight *
-//     row
+//     x -> router: two experts, two weights -> dispatch -> experts -> combine -> y
+// y is the sum of each expert's result times its weight.
 // Nobody knows beforehand how many tokens an expert gets. Done twice:
 //   by hand   counts by ncclAllGather, rows by ncclSend and ncclRecv
 //   library   tuttiMoeDispatch and tuttiMoeCombine, and their backward passes
@@ -191,11 +191,9 @@ static void count_rows(const struct layer *l, struct counts *counts)
         }
         own[e] += next;
     }
-    CHECK_CUDA(
-        cudaMemcpy(l->slots, slots, l->tokens * CHOICES * sizeof(int), cudaMemcpyHostToDevice));
+    copy_to_device(l->slots, slots, l->tokens * CHOICES * sizeof(int), l->team.stream);
     device = (int *)l->sent; // not used yet
-    CHECK_CUDA(
-        cudaMemcpy(device + l->rank * EXPERTS, own, sizeof counts->of[0], cudaMemcpyHostToDevice));
+    copy_to_device(device + l->rank * EXPERTS, own, sizeof counts->of[0], l->team.stream);
     CHECK_NCCL(ncclAllGather(device + l->rank * EXPERTS, device, EXPERTS, ncclInt, l->team.comm,
                              l->team.stream));
     CHECK_CUDA(cudaMemcpyAsync(counts, device, (size_t)l->ranks * sizeof counts->of[0],
@@ -402,9 +400,7 @@ static void free_layer(const struct layer *l)
                          l->hidden,
                          l->hidden_gradients,
                          l->losses};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        CHECK_CUDA(cudaFree(all[i]));
-    }
+    device_free(all, sizeof all / sizeof all[0], l->team.stream);
 }
 
 // The rank's part of all weights: the router and its experts.
@@ -422,10 +418,10 @@ static void start(const struct layer *l)
         all[i] = made_up(4, i) / 4;
     }
     cut(l, all, part);
-    CHECK_CUDA(cudaMemcpy(l->weights, part, l->elements * sizeof(float), cudaMemcpyHostToDevice));
-    CHECK_CUDA(cudaMemset(l->mean, 0, l->elements * sizeof(float)));
-    CHECK_CUDA(cudaMemset(l->square, 0, l->elements * sizeof(float)));
-    CHECK_CUDA(cudaMemset(l->losses, 0, STEPS * sizeof(double)));
+    copy_to_device(l->weights, part, l->elements * sizeof(float), l->team.stream);
+    CHECK_CUDA(cudaMemsetAsync(l->mean, 0, l->elements * sizeof(float), l->team.stream));
+    CHECK_CUDA(cudaMemsetAsync(l->square, 0, l->elements * sizeof(float), l->team.stream));
+    CHECK_CUDA(cudaMemsetAsync(l->losses, 0, STEPS * sizeof(double), l->team.stream));
     free(all);
 }
 
@@ -474,12 +470,9 @@ static void run_alone(const struct lesson_rank *self, struct team team, struct a
     CHECK_NCCL(ncclCommSplit(team.comm, self->rank, 0, &own.comm, NULL));
     struct layer whole = make_layer(own, 1, 0);
     train(&whole, BY_HAND, &sent);
-    CHECK_CUDA(
-        cudaMemcpy(alone->weights, whole.weights, sizeof alone->weights, cudaMemcpyDeviceToHost));
-    CHECK_CUDA(cudaMemcpy(alone->x_gradient, whole.x_gradient, sizeof alone->x_gradient,
-                          cudaMemcpyDeviceToHost));
-    CHECK_CUDA(
-        cudaMemcpy(alone->losses, whole.losses, sizeof alone->losses, cudaMemcpyDeviceToHost));
+    copy_to_host(alone->weights, whole.weights, sizeof alone->weights, team.stream);
+    copy_to_host(alone->x_gradient, whole.x_gradient, sizeof alone->x_gradient, team.stream);
+    copy_to_host(alone->losses, whole.losses, sizeof alone->losses, team.stream);
     free_layer(&whole);
     CHECK_NCCL(ncclCommDestroy(own.comm));
 }
@@ -490,7 +483,7 @@ static bool check(const struct lesson_rank *self, const struct layer *l, const s
     double losses[STEPS];
     float *part = (float *)malloc(ALL * sizeof(float));
     cut(l, alone->weights, part);
-    CHECK_CUDA(cudaMemcpy(losses, l->losses, sizeof losses, cudaMemcpyDeviceToHost));
+    copy_to_host(losses, l->losses, sizeof losses, l->team.stream);
     double apart = largest_difference(l->weights, part, l->elements, l->team.stream);
     double below = largest_difference(l->x_gradient, alone->x_gradient + l->first_token * INPUTS,
                                       l->tokens * INPUTS, l->team.stream);
@@ -509,12 +502,11 @@ static void print_costs(const struct lesson_rank *self, const struct layer *l,
 {
     int by_library[RANKS];
     int *device = l->slots; // not used any more
-    CHECK_CUDA(cudaMemcpy(device + self->rank, &sent->rows_by_library, sizeof(int),
-                          cudaMemcpyHostToDevice));
+    copy_to_device(device + self->rank, &sent->rows_by_library, sizeof(int), l->team.stream);
     CHECK_NCCL(
         ncclAllGather(device + self->rank, device, 1, ncclInt, l->team.comm, l->team.stream));
     CHECK_CUDA(cudaStreamSynchronize(l->team.stream));
-    CHECK_CUDA(cudaMemcpy(by_library, device, sizeof by_library, cudaMemcpyDeviceToHost));
+    copy_to_host(by_library, device, sizeof by_library, l->team.stream);
     lesson_say(self,
                "First step   rows for expert  0   1 | 2   3 | 4 | 5    sent: by hand  library\n");
     for (int rank = 0; rank < RANKS; rank++) {

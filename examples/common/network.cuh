@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The network that lessons 12 to 16 split over ranks: two layers, trained by Adam on made-up data.
 //
-//     hidden = relu(x up^T)     x: [tokens x INPUTS], up: [HIDDEN x INPUTS], hidden: [tokens x
-//     HIDDEN] y = hidden down^T         down: [OUTPUTS x HIDDEN], y: [tokens x OUTPUTS] loss = 1 /
-//     TOKENS * sum over all tokens of the sum of (y - target)^2 / 2
+//     hidden = relu(x up^T)       x [tokens x INPUTS], up [HIDDEN x INPUTS],
+//                                 hidden [tokens x HIDDEN]
+//     y = hidden down^T           down [OUTPUTS x HIDDEN], y [tokens x OUTPUTS]
+//     loss = 1 / TOKENS * sum over all tokens of the sum of (y - target)^2 / 2
 //
 // One thread computes one element and adds up in a fixed order, so a run gives the same bits
-// always. Everything is enqueued in a stream. Adam: D. Kingma, J. Ba, "Adam: A Method for
-// Stochastic Optimization", 2015.
+// always. Adam: D. Kingma, J. Ba, "Adam: A Method for Stochastic Optimization", 2015.
+//
+// All work of a rank is in its stream, which waits for no other. What CUDA does without a stream,
+// and cudaFree, wait for all of a GPU: where ranks share one, also for ranks that wait for this
+// one.
 #ifndef EXAMPLES_COMMON_NETWORK_CUH
 #define EXAMPLES_COMMON_NETWORK_CUH
 
@@ -226,13 +230,35 @@ static inline void adam_step(struct adam a, size_t n, cudaStream_t stream)
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-// Device memory for n floats (at least one), all 0.
+// Device memory for n floats (at least one), all 0. Waits.
 static inline float *device_zeros(size_t n)
 {
     float *memory = NULL;
     CHECK_CUDA(cudaMalloc((void **)&memory, (n > 0 ? n : 1) * sizeof(float)));
     CHECK_CUDA(cudaMemset(memory, 0, (n > 0 ? n : 1) * sizeof(float)));
+    CHECK_CUDA(cudaStreamSynchronize(NULL)); // of ranks without a stream: nobody waits in it
     return memory;
+}
+
+// Frees device memory when the stream has come so far.
+static inline void device_free(void *const *memory, size_t count, cudaStream_t stream)
+{
+    for (size_t i = 0; i < count; i++) {
+        CHECK_CUDA(cudaFreeAsync(memory[i], stream));
+    }
+}
+
+// Copies when the stream has come so far, and waits.
+static inline void copy_to_host(void *host, const void *device, size_t bytes, cudaStream_t stream)
+{
+    CHECK_CUDA(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+}
+
+static inline void copy_to_device(void *device, const void *host, size_t bytes, cudaStream_t stream)
+{
+    CHECK_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
 }
 
 // Device memory with element(first), element(first + 1), ...
@@ -246,6 +272,7 @@ static inline float *device_matrix(element_function element, size_t first_row, s
         host[i] = element(first_row + i / columns, i % columns);
     }
     CHECK_CUDA(cudaMemcpy(memory, host, rows * columns * sizeof(float), cudaMemcpyHostToDevice));
+    CHECK_CUDA(cudaStreamSynchronize(NULL));
     free(host);
     return memory;
 }
@@ -256,8 +283,7 @@ static inline double largest_difference(const float *device, const float *right,
 {
     float *host = (float *)malloc((n + 1) * sizeof(float));
     double largest = 0;
-    CHECK_CUDA(cudaMemcpyAsync(host, device, n * sizeof(float), cudaMemcpyDeviceToHost, stream));
-    CHECK_CUDA(cudaStreamSynchronize(stream));
+    copy_to_host(host, device, n * sizeof(float), stream);
     for (size_t i = 0; i < n; i++) {
         double difference = fabs((double)host[i] - (double)right[i]);
         largest = difference > largest || isnan(difference) ? difference : largest;
@@ -306,7 +332,7 @@ static inline struct team team_begin(const struct lesson_rank *self)
     }
     lesson_broadcast(self, &id, sizeof id);
     CHECK_NCCL(ncclCommInitRank(&team.comm, self->ranks, id, self->rank));
-    CHECK_CUDA(cudaStreamCreate(&team.stream));
+    CHECK_CUDA(cudaStreamCreateWithFlags(&team.stream, cudaStreamNonBlocking));
     return team;
 }
 
@@ -339,8 +365,7 @@ static inline void train_alone(struct outcome *outcome, cudaStream_t s)
     for (size_t i = 0; i < WEIGHTS; i++) {
         outcome->weights[i] = initial_weight(i);
     }
-    CHECK_CUDA(cudaMemcpyAsync(weights, outcome->weights, sizeof outcome->weights,
-                               cudaMemcpyHostToDevice, s));
+    copy_to_device(weights, outcome->weights, sizeof outcome->weights, s);
     for (int step = 0; step < STEPS; step++) {
         CHECK_CUDA(cudaMemsetAsync(gradients, 0, WEIGHTS * sizeof(float), s));
         layer_forward(hidden, x, weights, TOKENS, HIDDEN, INPUTS, s);
@@ -355,19 +380,12 @@ static inline void train_alone(struct outcome *outcome, cudaStream_t s)
         struct adam adam = {weights, mean, square, gradients, step + 1};
         adam_step(adam, WEIGHTS, s);
     }
-    CHECK_CUDA(cudaMemcpyAsync(outcome->x_gradient, x_gradient, sizeof outcome->x_gradient,
-                               cudaMemcpyDeviceToHost, s));
-    CHECK_CUDA(cudaMemcpyAsync(outcome->weights, weights, sizeof outcome->weights,
-                               cudaMemcpyDeviceToHost, s));
-    CHECK_CUDA(
-        cudaMemcpyAsync(outcome->losses, loss, sizeof outcome->losses, cudaMemcpyDeviceToHost, s));
-    CHECK_CUDA(cudaStreamSynchronize(s));
-    float *const all[] = {weights,    gradients,  mean,          square,
-                          x,          target,     hidden,        y,
-                          y_gradient, x_gradient, (float *)loss, hidden_gradient};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        CHECK_CUDA(cudaFree(all[i]));
-    }
+    copy_to_host(outcome->x_gradient, x_gradient, sizeof outcome->x_gradient, s);
+    copy_to_host(outcome->weights, weights, sizeof outcome->weights, s);
+    copy_to_host(outcome->losses, loss, sizeof outcome->losses, s);
+    void *const all[] = {weights, gradients, mean,       square,     x,    target,
+                         hidden,  y,         y_gradient, x_gradient, loss, hidden_gradient};
+    device_free(all, sizeof all / sizeof all[0], s);
 }
 
 #endif

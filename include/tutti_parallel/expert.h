@@ -104,10 +104,11 @@ typedef enum {
 // Begin with TUTTI_MOE_OPTIONS_INITIALIZER. All fields equal on all ranks.
 struct tuttiMoeOptions {
     size_t size;             // sizeof(struct tuttiMoeOptions) as the program was compiled
-    int experts;             // at least 1, in all
+    int experts;             // in all; 1 to 2^20
     int choices;             // experts of a token, 1 to experts, at most 64
-    size_t hidden;           // elements of a token, at least 1
-    size_t maxTokens;        // most tokens that any rank gives to one call
+    size_t hidden;           // elements of a token, 1 to 2^31 - 1
+    size_t maxTokens;        // most tokens that any rank gives to one call; ranks * maxTokens *
+                             // choices, with what align adds, is below 2^31
     ncclDataType_t datatype; // of tokens and rows: ncclFloat32, ncclBfloat16 or ncclFloat64.
                              // Weights and gradients: ncclFloat64 for ncclFloat64, else
                              // ncclFloat32
@@ -116,7 +117,7 @@ struct tuttiMoeOptions {
     double capacityFactor; // capacity = ceil(factor * tokens of all ranks * choices / experts);
                            // 0 with capacity 0: no limit
     size_t align;          // each expert's rows begin at a multiple of it; rows between are zeros.
-                           // At least 1
+                           // 1 to 2^20
     tuttiMoePath_t path;
 };
 
@@ -129,30 +130,39 @@ struct tuttiMoeOptions {
 typedef struct tuttiMoe *tuttiMoe_t;           // buffers and windows of a communicator
 typedef struct tuttiMoeRoute *tuttiMoeRoute_t; // where the tokens of one dispatch went
 
-// Collective, synchronous. comm: stays the program's; must outlive *moe. One tuttiMoe serves any
-// number of layers with these sizes, one call after the other, and any number of routes.
-// Errors: ncclInvalidArgument for a bad option, on each rank that has it; ncclInvalidUsage where
-// ranks' options differ or the communicator has no windows. Since 0.1.
+// Collective, synchronous. comm: stays the program's; outlives *moe or is aborted. One tuttiMoe
+// serves any number of layers with these sizes and any number of routes, one call after the other:
+// in one stream, or in streams that wait for each other. moe: receives it; NULL after an error.
+// Errors: ncclInvalidArgument for a bad option, on each rank that has it, and ncclInvalidUsage on
+// the others; ncclInvalidUsage where ranks' options differ or the communicator has no windows.
+// Since 0.1.
 ncclResult_t tuttiMoeCreate(ncclComm_t comm, const struct tuttiMoeOptions *options,
                             tuttiMoe_t *moe);
-// Collective, synchronous. After the routes. NULL is allowed. Since 0.1.
+// Collective, synchronous. After the routes. NULL is allowed. After comm has been aborted: local,
+// frees all the same, ncclInvalidArgument. Since 0.1.
 ncclResult_t tuttiMoeDestroy(tuttiMoe_t moe);
 
 // Sends each token to the ranks of its experts: once to each rank, and across hosts (LSA teams)
 // once to each host, to the rank with this one's place there, which spreads it inside.
-// tokens: [count x hidden] in the data type. indices: [count x choices], experts, none twice for
-// one token. weights: [count x choices], float or double. All device memory; NULL where count is 0.
-// count may differ between ranks, which need not know each other's. route: receives where the
-// tokens went; tuttiMoeRouteDestroy ends it. Collective. Synchronises the stream to learn counts;
-// the rows are there when the stream has come so far.
-// Errors: ncclInvalidArgument for a bad argument, a bad index or an expert twice, on all ranks: the
-// text names rank, token and index; ncclInvalidUsage with tuttiMoeError. No route is made then.
-// Since 0.1.
+// tokens: [count x hidden] in the data type, not inside received rows. indices: [count x choices],
+// experts, none twice for one token. weights: [count x choices], float or double. All device
+// memory; NULL where count is 0. count may differ between ranks, which need not know each other's.
+// route: receives where the tokens went, NULL after an error; tuttiMoeRouteDestroy ends it.
+// Collective. Synchronises the stream to learn counts; the rows are there when the stream has come
+// so far. Errors: ncclInvalidArgument for a bad argument, a bad index or an expert twice, on all
+// ranks: the text names rank, token and index; ncclInvalidUsage with tuttiMoeError; without memory
+// for windows an error on all ranks, for all else on this one alone. Since 0.1.
 ncclResult_t tuttiMoeDispatch(tuttiMoe_t moe, const void *tokens, size_t count,
                               const int32_t *indices, const void *weights, tuttiMoeRoute_t *route,
                               cudaStream_t stream);
+
+// The collective calls below exchange nothing by which ranks could learn of each other's errors. A
+// rank that refuses a bad argument (ncclInvalidArgument), or has no memory, does so alone; the
+// others wait until it calls as it should, or the communicator is aborted.
+
 // Sends other tokens the ways of `route` (its count, indices and weights): no counts are exchanged,
-// the stream is not synchronised. tokens: [count x hidden]. Collective. Since 0.1.
+// the stream is not synchronised (but where buffers must grow). tokens: [count x hidden].
+// Collective. Since 0.1.
 ncclResult_t tuttiMoeDispatchAgain(tuttiMoeRoute_t route, const void *tokens, cudaStream_t stream);
 
 // What this rank has received. Pointers are the library's: the arrays last as long as the route,
@@ -211,7 +221,8 @@ ncclResult_t tuttiMoeCombineBackward(tuttiMoeRoute_t route, const void *outGrads
 ncclResult_t tuttiMoeDispatchBackward(tuttiMoeRoute_t route, const void *rowGrads, void *tokenGrads,
                                       cudaStream_t stream);
 
-// Local; synchronises the streams that have used it. NULL is allowed. Since 0.1.
+// Local; synchronises the stream that has used it last. NULL is allowed. Also after comm has been
+// aborted. Since 0.1.
 ncclResult_t tuttiMoeRouteDestroy(tuttiMoeRoute_t route);
 
 // ---- All ranks' tokens in lockstep --------------------------------------------------------------
@@ -241,9 +252,9 @@ struct tuttiMoeLockstep {
     void *context; // for the function
 };
 // in, out: [tokens[own rank] x hidden], device memory; NULL where that is 0. Collective.
-// Synchronises the stream before it returns. Errors: as those of the functions that it calls, what
-// `function` returns first (the other ranks then wait for this one until the communicator is
-// aborted). Since 0.1.
+// Synchronises the stream before it returns. Errors: ncclInvalidArgument for a bad argument; those
+// of tuttiAllGatherV and tuttiReduceScatterV; the first that `function` returns. After one that is
+// this rank's alone the others wait for it until the communicator is aborted. Since 0.1.
 ncclResult_t tuttiMoeRunLockstep(ncclComm_t comm, const struct tuttiMoeLockstep *lockstep,
                                  const void *in, void *out, cudaStream_t stream);
 

@@ -112,12 +112,12 @@ struct tuttiPipelineOptions {
 
 // Makes this rank's stage of a pipeline over `comm` (a mesh's ppComm): stage = rank, stages = size.
 // Collective and synchronous: the stages compare their options. The pipeline uses comm until it is
-// destroyed, for nothing but calls of the functions below; it does not own it. comm: blocking; its
-// device is the current one, here and in all calls, none of which stands in a group. pipeline:
-// receives the pipeline; NULL on error. Errors, on all stages where one has them:
-// ncclInvalidArgument for a bad argument (ncclRemoteError on the other stages, which names the
-// stage), ncclInvalidUsage where options of stages do not fit together. A stage whose comm is no
-// good cannot tell the others. Since 0.1.
+// destroyed, for nothing but calls of the functions below; it does not own it. comm: blocking. Its
+// device is the current one while one of these calls runs, and the caller's again afterwards; none
+// stands in a group. pipeline: receives the pipeline; NULL on error. Errors, on all stages where
+// one has them: ncclInvalidArgument for a bad argument (ncclRemoteError on the other stages, which
+// names the stage), ncclInvalidUsage where options of stages do not fit together. A stage whose
+// comm is no good cannot tell the others. Since 0.1.
 ncclResult_t tuttiPipelineCreate(ncclComm_t comm, const struct tuttiPipelineOptions *options,
                                  struct tuttiPipeline **pipeline);
 
@@ -147,8 +147,8 @@ ncclResult_t tuttiPipelineBytes(const struct tuttiPipeline *pipeline, size_t *by
 // 0.1.
 ncclResult_t tuttiPipelineRun(struct tuttiPipeline *pipeline);
 
-// The forward actions of a batch alone, for evaluation. An input stays as it is for its call only.
-// Otherwise as tuttiPipelineRun. Since 0.1.
+// The forward actions of a batch alone, for evaluation. An input stays as it is for its call only;
+// no times are taken. Otherwise as tuttiPipelineRun. Since 0.1.
 ncclResult_t tuttiPipelineEvaluate(struct tuttiPipeline *pipeline);
 
 // ---- Measuring ----------------------------------------------------------------------------------
@@ -163,7 +163,8 @@ struct tuttiPipelineTime {
 // outside. Stages of one machine share its clock; those of others are set to it at a barrier, to
 // within the time that a rank needs to leave it. Collective and synchronous.
 // times: receives [stages x 2 * microBatches], each stage's in its order.
-// Errors: ncclInvalidUsage, on all stages, where there was no run that ended well. Since 0.1.
+// Errors: ncclInvalidUsage, on all stages, where none was run yet, or the last one failed, on some
+// stage, or `times` is NULL on another; ncclInvalidArgument where it is NULL. Since 0.1.
 ncclResult_t tuttiPipelineTimes(struct tuttiPipeline *pipeline, struct tuttiPipelineTime *times);
 
 // The times of a schedule whose actions take forward and backward seconds on every stage, and
