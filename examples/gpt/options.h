@@ -12,7 +12,7 @@
 enum gpt_schedule { GPT_GPIPE, GPT_1F1B };
 
 struct gpt_options {
-    struct gpt_config config;
+    struct gpt_config config; // first: its rows have its own places
     // Training.
     const char *corpus; // a text file
     int batch;          // sequences of a step, over all ranks

@@ -21,11 +21,11 @@ static bool same_on_all(struct gpt_problem *problem, bool right)
 static bool check_batch(const struct gpt_options *o, const struct gpt_training *training,
                         struct gpt_problem *problem)
 {
-    int parts = training->data_ranks * o->micro_batches;
+    long long parts = (long long)training->data_ranks * o->micro_batches;
     return o->batch % parts == 0 ||
            gpt_fail(problem, GPT_USAGE,
                     "--batch is %d, must be a multiple of dp x ep x micro-batches, which is "
-                    "%d x %d x %d = %d",
+                    "%d x %d x %d = %lld",
                     o->batch, training->mesh.dp, training->mesh.ep, o->micro_batches, parts);
 }
 
