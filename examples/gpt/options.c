@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include "random.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -363,6 +365,37 @@ void gpt_options_help(FILE *file)
                   "\nA run that goes on from a checkpoint takes from it what the command line "
                   "does not say of\nmodel and training. Exit status: 0; 1: the run failed; "
                   "2: a wrong argument.\n");
+}
+
+// ---- The same on all ranks ----------------------------------------------------------------------
+
+static uint64_t mark(const struct gpt_options *options, const struct gpt_row *row)
+{
+    const void *field = (const char *)options + row->place;
+    char word[WORD_BYTES];
+    if (row->form == GPT_SWITCH) {
+        return *(const bool *)field;
+    }
+    if (row->form == GPT_TEXT) {
+        const char *text = *(const char *const *)field;
+        return row->place == PLACE(prompt) ? gpt_hash(text) : text != NULL;
+    }
+    write_value(options, row, word);
+    return gpt_hash(word);
+}
+
+int gpt_options_mark(const struct gpt_options *options, uint64_t *marks)
+{
+    static_assert((int)ROWS <= (int)GPT_OPTIONS_MOST, "each option has a mark");
+    for (int i = 0; i < ROWS; i++) {
+        marks[i] = mark(options, row_at(i));
+    }
+    return ROWS;
+}
+
+const char *gpt_options_name(int i)
+{
+    return row_at(i)->name;
 }
 
 // ---- Settings of checkpoints --------------------------------------------------------------------

@@ -52,6 +52,15 @@ bool gpt_options_read(int argc, char **argv, struct gpt_options *options,
 
 void gpt_options_help(FILE *file);
 
+enum { GPT_OPTIONS_MOST = 64 };
+
+// Marks that differ where options do, by which ranks see that theirs are the same. Of paths, which
+// may differ between hosts, only whether they are given. Returns how many options there are.
+// marks: [GPT_OPTIONS_MOST].
+int gpt_options_mark(const struct gpt_options *options, uint64_t *marks);
+// The name of option number i.
+const char *gpt_options_name(int i);
+
 // The settings of model and training as lines "NAME VALUE", which give the same values when they
 // are read. text: [bytes].
 bool gpt_options_settings(const struct gpt_options *options, char *text, size_t bytes,
