@@ -7,6 +7,7 @@
 #include "train.h"
 #include "tutti.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -69,6 +70,16 @@ static bool have_the_same(struct gpt_world *world, const struct gpt_options *opt
     return right;
 }
 
+// Whether all that was printed has arrived, as far as this is known.
+static bool end_output(struct gpt_world *world, struct gpt_problem *problem)
+{
+    errno = EIO; // of an earlier write
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        gpt_fail_errno(problem, "standard output", "cannot be written");
+    }
+    return gpt_world_agree(world, problem);
+}
+
 static bool run(int argc, char **argv, struct gpt_options *options, struct gpt_world *world,
                 struct gpt_problem *problem)
 {
@@ -81,10 +92,9 @@ static bool run(int argc, char **argv, struct gpt_options *options, struct gpt_w
     if (!gpt_world_agree(world, problem) || !have_the_same(world, options, trained, problem)) {
         return false;
     }
-    if (options->sample > 0) {
-        return gpt_sample(options, world, step, problem);
-    }
-    return gpt_train(options, world, resumes ? step : NULL, problem);
+    bool right = options->sample > 0 ? gpt_sample(options, world, step, problem)
+                                     : gpt_train(options, world, resumes ? step : NULL, problem);
+    return right && end_output(world, problem);
 }
 
 int main(int argc, char **argv)

@@ -402,7 +402,16 @@ const char *gpt_options_name(int i)
 
 static bool is_stored(const struct gpt_row *row)
 {
-    return (row->group == GPT_MODEL || row->group == GPT_TRAINING) && row->form != GPT_TEXT;
+    return row->group == GPT_MODEL || row->group == GPT_TRAINING;
+}
+
+// The corpus as it is found from every folder; "" where none is named, or in no line.
+static void write_path(const char *corpus, char *path)
+{
+    char *whole = corpus == NULL ? NULL : realpath(corpus, NULL);
+    bool right = whole != NULL && strlen(whole) < GPT_PATH_MAX && strchr(whole, '\n') == NULL;
+    (void)stpcpy(path, right ? whole : "");
+    free(whole);
 }
 
 bool gpt_options_settings(const struct gpt_options *options, char *text, size_t bytes,
@@ -410,10 +419,14 @@ bool gpt_options_settings(const struct gpt_options *options, char *text, size_t 
 {
     size_t used = 0;
     for (int i = 0; i < ROWS; i++) {
-        char value[WORD_BYTES];
+        char value[GPT_PATH_MAX];
         const struct gpt_row *row = row_at(i);
-        if (is_stored(row)) {
+        if (row->form == GPT_TEXT) {
+            write_path(options->corpus, value);
+        } else {
             write_value(options, row, value);
+        }
+        if (is_stored(row) && value[0] != 0) {
             int length = snprintf(text + used, bytes - used, "%s %s\n", row->name, value);
             used += (size_t)length;
             if (used >= bytes) {
@@ -424,26 +437,49 @@ bool gpt_options_settings(const struct gpt_options *options, char *text, size_t 
     return true;
 }
 
-// Texts of `settings` are not kept.
+// One line of `settings`, without its end.
+static bool read_setting(struct gpt_options *options, char *line, const char *where,
+                         struct gpt_problem *problem)
+{
+    char whose[GPT_PATH_MAX + 2];
+    char *value = strchr(line, ' ');
+    const struct gpt_row *row = value == NULL ? NULL : find_row(line, (size_t)(value - line));
+    if (value == NULL || value == line || value[1] == 0) {
+        return gpt_fail(problem, GPT_FAILED, "%s: a setting is not NAME VALUE", where);
+    }
+    *value++ = 0;
+    if (row == NULL || !is_stored(row)) {
+        return gpt_fail(problem, GPT_FAILED, "%s: there is no setting \"%s\"", where, line);
+    }
+    if (row->form == GPT_TEXT) {
+        if (strlen(value) >= sizeof options->corpus_of_checkpoint) {
+            return gpt_fail(problem, GPT_FAILED, "%s: a path is too long: %s", where, value);
+        }
+        (void)stpcpy(options->corpus_of_checkpoint, value);
+        value = options->corpus_of_checkpoint;
+    }
+    (void)snprintf(whose, sizeof whose, "%s: ", where);
+    if (!set(options, row, value, whose, problem)) {
+        problem->status = GPT_FAILED;
+        return false;
+    }
+    return true;
+}
+
 static bool read_settings(struct gpt_options *options, const char *settings, const char *where,
                           struct gpt_problem *problem)
 {
+    char line[GPT_PATH_MAX + WORD_BYTES];
     while (*settings != 0) {
-        char name[WORD_BYTES], value[WORD_BYTES], whose[256];
-        int used = 0;
-        if (sscanf(settings, "%63s %63s%n", name, value, &used) != 2 || settings[used] != '\n') {
+        size_t length = strcspn(settings, "\n");
+        if (settings[length] == 0 || length >= sizeof line) {
             return gpt_fail(problem, GPT_FAILED, "%s: a setting is not NAME VALUE", where);
         }
-        const struct gpt_row *row = find_row(name, strlen(name));
-        if (row == NULL || !is_stored(row)) {
-            return gpt_fail(problem, GPT_FAILED, "%s: there is no setting \"%s\"", where, name);
-        }
-        (void)snprintf(whose, sizeof whose, "%s: ", where);
-        if (!set(options, row, value, whose, problem)) {
-            problem->status = GPT_FAILED;
+        *(char *)mempcpy(line, settings, length) = 0;
+        if (!read_setting(options, line, where, problem)) {
             return false;
         }
-        settings += used + 1;
+        settings += length + 1;
     }
     return true;
 }

@@ -168,6 +168,28 @@ static void introduce(struct gpt_training *training)
                      training->corpus.bytes);
 }
 
+// Ranks that read texts of other lengths would train on other batches.
+static bool same_corpus(struct gpt_training *training, struct gpt_problem *problem)
+{
+    struct gpt_world *world = training->world;
+    const size_t mine = training->corpus.bytes;
+    size_t *all = calloc((size_t)world->size, sizeof *all);
+    if (all == NULL) {
+        return gpt_fail(problem, GPT_FAILED, "no memory for what %d ranks have", world->size);
+    }
+    bool right = gpt_world_gather(world, &mine, sizeof mine, all, problem);
+    for (int rank = 1; right && rank < world->size; rank++) {
+        if (all[rank] != all[0]) {
+            gpt_fail(problem, GPT_USAGE,
+                     "corpus: has %zu bytes on rank %d, must be as on rank 0, %zu", all[rank], rank,
+                     all[0]);
+            right = gpt_fail_alike(problem);
+        }
+    }
+    free(all);
+    return right;
+}
+
 // ---- The training -------------------------------------------------------------------------------
 
 static bool validate(struct gpt_training *training, struct gpt_problem *problem)
@@ -238,6 +260,9 @@ static bool train(struct gpt_training *training, const char *step, struct gpt_pr
 {
     const struct gpt_options *o = training->options;
     struct losses losses = {NULL, ""};
+    if (!same_corpus(training, problem)) {
+        return false;
+    }
     if (step != NULL && !load(training, step, problem)) {
         return false;
     }
