@@ -69,7 +69,8 @@ static bool open_model(struct gpt_training *training, struct gpt_problem *proble
     how.schedule = schedule;
     how.microBatches = o->micro_batches;
     how.inputElements = how.outputElements = gpt_stage_elements(training->model);
-    how.activationType = how.gradientType = gpt_model_data_type(training->model);
+    how.activationType = gpt_model_data_type(training->model);
+    how.gradientType = gpt_model_gradient_type(training->model);
     how.forward = gpt_stage_forward;
     how.backward = gpt_stage_backward;
     how.context = training->model;
