@@ -204,9 +204,15 @@ bool gpt_checkpoint_save(struct gpt_world *world, const char *folder,
 
 bool gpt_checkpoint_prepare(const char *folder, struct gpt_problem *problem)
 {
-    return make_folders(folder, problem) &&
-           (access(folder, W_OK | X_OK) == 0 ||
-            gpt_fail_errno(problem, folder, "cannot be written to"));
+    struct stat status;
+    if (!make_folders(folder, problem)) {
+        return false;
+    }
+    if (stat(folder, &status) == 0 && !S_ISDIR(status.st_mode)) {
+        return gpt_fail(problem, GPT_FAILED, "%s: is not a folder", folder);
+    }
+    return access(folder, W_OK | X_OK) == 0 ||
+           gpt_fail_errno(problem, folder, "cannot be written to");
 }
 
 // Whether a folder has a manifest.
