@@ -69,7 +69,7 @@ class Model:
         self.context = export.integer("context")
         self.norm_kind = export.settings["norm"]
         self.activation = export.settings["activation"]
-        self.eps = export.number("eps" if "eps" in export.settings else "norm_eps")
+        self.eps = export.number("norm_eps")
         self.weights = {
             name: w.to(dtype).requires_grad_(True) for name, w in export.weights.items()
         }

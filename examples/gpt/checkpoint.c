@@ -19,9 +19,23 @@ static const char step_prefix[] = "step-";
 struct saving {
     const char *folder;
     char temporary[GPT_PATH_MAX], step[GPT_PATH_MAX];
-    int lock; // rank 0: the folder, locked while it saves; else -1
+    int lock;           // rank 0: the folder, locked while it saves; else -1
+    bool has_temporary; // rank 0: this save has made it
     struct gpt_problem *problem;
 };
+
+// Forces the name of a folder that was just made to the disk.
+static bool sync_above(const char *path, struct gpt_problem *problem)
+{
+    char above[GPT_PATH_MAX];
+    (void)stpcpy(above, path);
+    char *end = strrchr(above, '/');
+    if (end == NULL) {
+        return gpt_sync_folder(".", problem);
+    }
+    end[end == above ? 1 : 0] = 0;
+    return gpt_sync_folder(above, problem);
+}
 
 // Makes the folder and those above it.
 static bool make_folders(const char *folder, struct gpt_problem *problem)
@@ -37,8 +51,12 @@ static bool make_folders(const char *folder, struct gpt_problem *problem)
             *end = 0;
         }
         gpt_storage_change();
-        if (mkdir(path, 0777) != 0 && errno != EEXIST) {
+        bool is_new = mkdir(path, 0777) == 0;
+        if (!is_new && errno != EEXIST) {
             return gpt_fail_errno(problem, path, "cannot be made");
+        }
+        if (is_new && !sync_above(path, problem)) {
+            return false;
         }
         if (end != NULL) {
             *end = '/';
@@ -87,7 +105,8 @@ static bool begin(struct saving *saving)
         return false;
     }
     gpt_storage_change();
-    return mkdir(saving->temporary, 0777) == 0 ||
+    saving->has_temporary = mkdir(saving->temporary, 0777) == 0;
+    return saving->has_temporary ||
            gpt_fail_errno(saving->problem, saving->temporary, "cannot be made");
 }
 
@@ -109,11 +128,14 @@ static bool write_latest(const struct saving *saving)
 }
 
 // Rank 0: all pieces are on the disk; the checkpoint gets its manifest and its name.
-static bool finish(const struct saving *saving, const struct gpt_manifest *manifest)
+static bool finish(struct saving *saving, const struct gpt_manifest *manifest)
 {
-    return gpt_manifest_write(saving->temporary, manifest, saving->problem) &&
-           gpt_sync_folder(saving->temporary, saving->problem) &&
-           gpt_publish_folder(saving->temporary, saving->step, saving->folder, saving->problem) &&
+    if (!gpt_manifest_write(saving->temporary, manifest, saving->problem) ||
+        !gpt_sync_folder(saving->temporary, saving->problem)) {
+        return false;
+    }
+    saving->has_temporary = false; // from here on it may be the checkpoint, or the older one
+    return gpt_publish_folder(saving->temporary, saving->step, saving->folder, saving->problem) &&
            write_latest(saving);
 }
 
@@ -170,10 +192,27 @@ bool gpt_checkpoint_save(struct gpt_world *world, const char *folder,
 {
     struct saving saving = {.folder = folder, .lock = -1, .problem = problem};
     bool right = save(world, &saving, manifest, pieces, count);
+    if (!right && saving.has_temporary) { // a full disk gets its room back
+        struct gpt_problem ignored = {0};
+        (void)gpt_remove_folder(saving.temporary, &ignored);
+    }
     if (saving.lock >= 0) {
         close(saving.lock);
     }
     return right;
+}
+
+bool gpt_checkpoint_prepare(const char *folder, struct gpt_problem *problem)
+{
+    struct stat status;
+    if (!make_folders(folder, problem)) {
+        return false;
+    }
+    if (stat(folder, &status) == 0 && !S_ISDIR(status.st_mode)) {
+        return gpt_fail(problem, GPT_FAILED, "%s: is not a folder", folder);
+    }
+    return access(folder, W_OK | X_OK) == 0 ||
+           gpt_fail_errno(problem, folder, "cannot be written to");
 }
 
 // Whether a folder has a manifest.
@@ -217,8 +256,9 @@ static bool find_highest(const char *path, char *name, size_t room, struct gpt_p
     name[0] = 0;
     for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
         uint64_t step;
-        if (sscanf(entry->d_name, "step-%" SCNu64, &step) == 1 && strlen(entry->d_name) < room &&
-            (name[0] == 0 || step > highest)) {
+        int used = 0; // a name with more behind the number is no checkpoint's
+        if (sscanf(entry->d_name, "step-%20" SCNu64 "%n", &step, &used) == 1 &&
+            entry->d_name[used] == 0 && (size_t)used < room && (name[0] == 0 || step > highest)) {
             highest = step;
             (void)stpcpy(name, entry->d_name);
         }

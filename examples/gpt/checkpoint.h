@@ -13,10 +13,15 @@
 // Saves the pieces of all ranks in `folder`/step-NNNNNN. What a killed save has left in the folder
 // is removed first. Collective; what pieces point to must not change meanwhile. pieces: [count],
 // what this rank is to save; together every element once. manifest: step and settings, equal on
-// all ranks. False: on all ranks, and the checkpoints that were there are as they were.
+// all ranks. False: on all ranks; the checkpoints that were there are as they were, and what was
+// written of this one is removed.
 bool gpt_checkpoint_save(struct gpt_world *world, const char *folder,
                          const struct gpt_manifest *manifest, const struct gpt_piece *pieces,
                          int count, struct gpt_problem *problem);
+
+// Makes the folder where it is not there; a problem where nothing can be saved in it. Local, on
+// rank 0: before the training, so that this is not found out after it.
+bool gpt_checkpoint_prepare(const char *folder, struct gpt_problem *problem);
 
 // step: [GPT_PATH_MAX], receives the folder of the checkpoint that `path` names: path itself, if it
 // has a manifest; else the one that its `latest` names; without such a file the highest step.

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -232,6 +233,27 @@ static void nothing_there(void)
     remove_folders();
 }
 
+// Without `latest` the highest step counts, and nothing else that begins like one.
+static void highest_step(void)
+{
+    static const char *const others[] = {"step-000009.old", "step-9 (copy)", "step-x", "step-"};
+    char path[256];
+    struct gpt_problem problem = {0};
+    make_folder();
+    set_environment("GPT_TEST_SPLIT", FAKE_ROWS);
+    set_environment("GPT_TEST_GENERATION", 1);
+    EXPECT(run_ranks(1, save_rank, 30));
+    (void)snprintf(path, sizeof path, "%s/latest", folder);
+    EXPECT_EQ(unlink(path), 0);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", folder, others[i]);
+        EXPECT_EQ(mkdir(path, 0777), 0);
+    }
+    EXPECT_EQ(load(FAKE_ROWS, 0, 1, &problem), 1);
+    EXPECT_STR(problem.text, "");
+    remove_folders();
+}
+
 // ---- Kills --------------------------------------------------------------------------------------
 
 static int last_change; // at which this process is killed
@@ -314,6 +336,40 @@ static void kill_everywhere(int ranks, int killed, int step)
     EXPECT(old > 3);
 }
 
+// Generation 1 is saved; of generation 2 rank 1 can write no more than 1000 bytes.
+static void full_rank(int rank, int size)
+{
+    struct member m;
+    struct gpt_world world;
+    struct gpt_problem problem = {0};
+    const struct rlimit limit = {1000, 1000};
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    EXPECT(gpt_world_open(&world, m.comm, &problem));
+    EXPECT(save(&world, FAKE_RANGES, 1, 1, &problem));
+    if (rank == 1) {
+        (void)signal(SIGXFSZ, SIG_IGN);
+        EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    }
+    EXPECT(!save(&world, FAKE_ROWS, 2, 2, &problem));
+    EXPECT_EQ(problem.status, GPT_FAILED);
+    EXPECT_EQ(problem.teller, 1); // on both ranks
+    EXPECT(rank == 0 || strstr(problem.text, "rank-00001: cannot be written: ") != NULL);
+    gpt_world_close(&world);
+    member_leave(&m);
+}
+
+static void full_disk(void)
+{
+    struct gpt_problem problem = {0};
+    make_folder();
+    EXPECT(run_ranks(2, full_rank, 30));
+    EXPECT_EQ(load(FAKE_COLUMNS, 0, 1, &problem), 1);
+    EXPECT_EQ(count_leftovers(), 0);
+    remove_folders();
+}
+
 static void killed_first(void)
 {
     kill_everywhere(2, 0, 2);
@@ -339,6 +395,8 @@ int main(void)
     RUN(damaged);
     RUN(other_matrices);
     RUN(nothing_there);
+    RUN(highest_step);
+    RUN(full_disk);
     RUN(killed_first);
     RUN(killed_other);
     RUN(killed_replacing);

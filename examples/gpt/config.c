@@ -1,7 +1,7 @@
 // See config.h. SPDX-License-Identifier: Apache-2.0
 #include "config.h"
 
-#include <math.h>
+#include "try.h"
 
 struct gpt_config gpt_config_default(void)
 {
@@ -46,11 +46,60 @@ size_t gpt_gradient_bytes(enum gpt_type type)
     return type == GPT_DOUBLE ? sizeof(double) : sizeof(float);
 }
 
-static ncclResult_t check_positive(const char *name, int value)
+#define WHOLE_ROW(name, field, least, most, about)                                                 \
+    {                                                                                              \
+        name, GPT_WHOLE, GPT_MODEL, offsetof(struct gpt_config, field), least, most, NULL, "N",    \
+            about                                                                                  \
+    }
+#define REAL_ROW(name, field, least, most, about)                                                  \
+    {                                                                                              \
+        name, GPT_REAL, GPT_MODEL, offsetof(struct gpt_config, field), least, most, NULL, "X",     \
+            about                                                                                  \
+    }
+#define CHOICE_ROW(name, field, choices, about)                                                    \
+    {                                                                                              \
+        name, GPT_CHOICE, GPT_MODEL, offsetof(struct gpt_config, field), 0, 0, choices, choices,   \
+            about                                                                                  \
+    }
+#define SEED_ROW(name, field, about)                                                               \
+    {                                                                                              \
+        name, GPT_SEED, GPT_MODEL, offsetof(struct gpt_config, field), 0, 0, NULL, "N", about      \
+    }
+
+const struct gpt_row gpt_config_rows[GPT_CONFIG_ROWS] = {
+    WHOLE_ROW("layers", layers, 1, GPT_LAYERS_MOST, "blocks"),
+    WHOLE_ROW("width", width, 1, GPT_WHOLE_MOST, "of the residual stream"),
+    WHOLE_ROW("heads", heads, 1, GPT_WHOLE_MOST, "of queries"),
+    WHOLE_ROW("kv-heads", kv_heads, 0, GPT_WHOLE_MOST, "of keys and values; 0: as many as heads"),
+    WHOLE_ROW("context", context, 1, GPT_WHOLE_MOST, "tokens of a sequence"),
+    WHOLE_ROW("mlp-width", mlp_width, 1, GPT_WHOLE_MOST, "inside an MLP or an expert"),
+    CHOICE_ROW("norm", norm, "rms|layer", "RMSNorm or LayerNorm"),
+    CHOICE_ROW("activation", activation, "swiglu|gelu", "of MLPs and experts"),
+    CHOICE_ROW("type", type, "float|bf16|double", "of weights and activations"),
+    REAL_ROW("dropout", dropout, 0, 0.999, "probability"),
+    REAL_ROW("norm-eps", eps, 0, 1, "added inside the norms' roots"),
+    REAL_ROW("rope-theta", rope_theta, 1.0001, 1e12, "base of rotary positions"),
+    WHOLE_ROW("experts", experts, 0, GPT_WHOLE_MOST, "of a mixture-of-experts layer; 0: none"),
+    WHOLE_ROW("experts-per-token", top_k, 1, GPT_WHOLE_MOST, "that the router chooses"),
+    WHOLE_ROW("moe-every", moe_every, 1, GPT_WHOLE_MOST, "every N-th layer has experts"),
+    REAL_ROW("balance", balance_alpha, 0, 1e6, "weight of the balance loss"),
+    CHOICE_ROW("capacity", capacity, "grow|drop|error", "when an expert is full"),
+    REAL_ROW("capacity-factor", capacity_factor, 1e-3, 1e6, "of an expert's mean"),
+    SEED_ROW("seed", seed, "of weights, batches and dropout"),
+};
+
+// Whether a value is among those that its row allows.
+static ncclResult_t check_row(const struct gpt_config *config, const struct gpt_row *row)
 {
-    return value > 0
+    const void *value = (const char *)config + row->place;
+    if (row->form != GPT_WHOLE && row->form != GPT_REAL) {
+        return ncclSuccess;
+    }
+    double number = row->form == GPT_WHOLE ? *(const int *)value : *(const double *)value;
+    return number >= row->least && number <= row->most // not so for a NaN
                ? ncclSuccess
-               : tuttiFail(ncclInvalidArgument, "gpt: %s is %d, must be at least 1", name, value);
+               : tuttiFail(ncclInvalidArgument, "gpt: %s is %.10g, must be from %.10g to %.10g",
+                           row->name, number, row->least, row->most);
 }
 
 static ncclResult_t check_multiple(const char *name, int value, const char *of, int divisor)
@@ -61,110 +110,45 @@ static ncclResult_t check_multiple(const char *name, int value, const char *of, 
                                             name, value, of, divisor);
 }
 
-static ncclResult_t first_error(const ncclResult_t *results, size_t count)
+static ncclResult_t check_heads(const struct gpt_config *c)
 {
-    for (size_t i = 0; i < count; i++) {
-        if (results[i] != ncclSuccess) {
-            return results[i];
-        }
+    if (c->kv_heads < 1) {
+        return tuttiFail(ncclInvalidArgument, "gpt: kv-heads is %d, must be at least 1",
+                         c->kv_heads);
     }
-    return ncclSuccess;
+    TRY(check_multiple("width", c->width, "heads", c->heads));
+    TRY(check_multiple("width / heads", c->width / c->heads, "2 (rotary pairs)", 2));
+    return check_multiple("heads", c->heads, "kv-heads", c->kv_heads);
 }
 
-static ncclResult_t check_sizes(const struct gpt_config *c)
+static ncclResult_t check_experts(const struct gpt_config *c, int ep)
 {
-    const struct {
-        const char *name;
-        int value;
-    } sizes[] = {{"layers", c->layers},      {"width", c->width},     {"heads", c->heads},
-                 {"kv_heads", c->kv_heads},  {"context", c->context}, {"vocabulary", c->vocabulary},
-                 {"mlp_width", c->mlp_width}};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        ncclResult_t result = check_positive(sizes[i].name, sizes[i].value);
-        if (result != ncclSuccess) {
-            return result;
-        }
-    }
-    ncclResult_t result = check_multiple("width", c->width, "heads", c->heads);
-    if (result == ncclSuccess) {
-        result = check_multiple("width / heads", c->width / c->heads, "2 (rotary pairs)", 2);
-    }
-    return result != ncclSuccess ? result
-                                 : check_multiple("heads", c->heads, "kv_heads", c->kv_heads);
-}
-
-static ncclResult_t check_numbers(const struct gpt_config *c)
-{
-    if (!(c->dropout >= 0 && c->dropout < 1)) {
-        return tuttiFail(ncclInvalidArgument, "gpt: dropout is %g, must be at least 0 and below 1",
-                         c->dropout);
-    }
-    if (!(c->eps >= 0) || !isfinite(c->eps)) {
-        return tuttiFail(ncclInvalidArgument, "gpt: eps is %g, must be finite and at least 0",
-                         c->eps);
-    }
-    if (!(c->rope_theta > 1) || !isfinite(c->rope_theta)) {
-        return tuttiFail(ncclInvalidArgument, "gpt: rope_theta is %g, must be finite and above 1",
-                         c->rope_theta);
-    }
-    return ncclSuccess;
-}
-
-static ncclResult_t check_experts(const struct gpt_config *c)
-{
-    if (c->experts < 0) {
-        return tuttiFail(ncclInvalidArgument, "gpt: experts is %d, must be at least 0", c->experts);
-    }
     if (c->experts == 0) {
-        return ncclSuccess;
+        return ep == 1 ? ncclSuccess
+                       : tuttiFail(ncclInvalidArgument,
+                                   "gpt: ep is %d, must be 1 in a model without experts", ep);
     }
-    if (c->top_k < 1 || c->top_k > c->experts) {
-        return tuttiFail(ncclInvalidArgument, "gpt: top_k is %d, must be 1 to %d (experts)",
+    if (c->top_k > c->experts) {
+        return tuttiFail(ncclInvalidArgument,
+                         "gpt: experts-per-token is %d, must be at most experts, which is %d",
                          c->top_k, c->experts);
     }
-    if (!(c->balance_alpha >= 0) || !isfinite(c->balance_alpha)) {
-        return tuttiFail(ncclInvalidArgument,
-                         "gpt: balance_alpha is %g, must be finite and at least 0",
-                         c->balance_alpha);
-    }
-    if (c->capacity != GPT_CAPACITY_GROW && !(c->capacity_factor > 0)) {
-        return tuttiFail(ncclInvalidArgument, "gpt: capacity_factor is %g, must be above 0",
-                         c->capacity_factor);
-    }
-    return check_positive("moe_every", c->moe_every);
+    return check_multiple("experts", c->experts, "ep", ep);
 }
 
 ncclResult_t gpt_config_check(const struct gpt_config *config, int pp, int ep, int tp)
 {
-    ncclResult_t result = check_sizes(config);
-    if (result != ncclSuccess) {
-        return result;
+    for (int i = 0; i < GPT_CONFIG_ROWS; i++) {
+        TRY(check_row(config, &gpt_config_rows[i]));
     }
-    const ncclResult_t parts[] = {check_numbers(config), check_experts(config)};
-    result = first_error(parts, sizeof parts / sizeof parts[0]);
-    if (result != ncclSuccess) {
-        return result;
-    }
-    if (config->layers % pp != 0) {
-        return check_multiple("layers", config->layers, "pp", pp);
-    }
-    if (config->heads % tp != 0) {
-        return check_multiple("heads", config->heads, "tp", tp);
-    }
-    if (config->kv_heads % tp != 0) {
-        return check_multiple("kv_heads", config->kv_heads, "tp", tp);
-    }
-    if (config->mlp_width % tp != 0) {
-        return check_multiple("mlp_width", config->mlp_width, "tp", tp);
-    }
+    TRY(check_heads(config));
+    TRY(check_multiple("layers", config->layers, "pp", pp));
+    TRY(check_multiple("heads", config->heads, "tp", tp));
+    TRY(check_multiple("kv-heads", config->kv_heads, "tp", tp));
+    TRY(check_multiple("mlp-width", config->mlp_width, "tp", tp));
     if (config->vocabulary < tp) {
         return tuttiFail(ncclInvalidArgument, "gpt: vocabulary is %d, must be at least tp, %d",
                          config->vocabulary, tp);
     }
-    if (ep > 1 && config->experts == 0) {
-        return tuttiFail(ncclInvalidArgument, "gpt: ep is %d, must be 1 in a model without experts",
-                         ep);
-    }
-    return config->experts == 0 ? ncclSuccess
-                                : check_multiple("experts", config->experts, "ep", ep);
+    return check_experts(config, ep);
 }

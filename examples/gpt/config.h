@@ -3,6 +3,7 @@
 #ifndef GPT_CONFIG_H
 #define GPT_CONFIG_H
 
+#include "row.h"
 #include "tutti.h"
 
 #include <stdbool.h>
@@ -51,11 +52,19 @@ struct gpt_config {
     enum gpt_type type;
 };
 
+enum {
+    GPT_CONFIG_ROWS = 19,
+    GPT_LAYERS_MOST = 32767 // dropout has 16 bits for two sites of each layer and one more
+};
+
+// Every field but the vocabulary as a setting; places are in struct gpt_config.
+extern const struct gpt_row gpt_config_rows[GPT_CONFIG_ROWS];
+
 // A small model: 4 layers, width 128, 4 heads, context 128, bytes, float.
 struct gpt_config gpt_config_default(void);
 
 // Whether such a model exists and can be split over pp stages, ep expert ranks and tp tensor ranks;
-// else ncclInvalidArgument with a text that names the size and what it must divide.
+// else ncclInvalidArgument with a text that names the setting, its value and what would be right.
 ncclResult_t gpt_config_check(const struct gpt_config *config, int pp, int ep, int tp);
 
 // Whether layer `layer` has experts.

@@ -46,7 +46,7 @@ bool gpt_corpus_open(struct gpt_corpus *corpus, const char *path, int context,
 {
     memset(corpus, 0, sizeof *corpus);
     corpus->context = context;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); // a pipe must not be waited for
     if (fd < 0) {
         return fail(problem, path, "cannot be opened");
     }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BYTES = 4000, CONTEXT = 16, PLACES = 3600 - CONTEXT };
@@ -123,6 +124,11 @@ static void no_texts(void)
     EXPECT_STR(problem.text, "corpus /tmp: is not a file");
     EXPECT(!gpt_corpus_open(&corpus, "/tmp/gpt_corpus_test/none", CONTEXT, &other));
     EXPECT_CONTAINS(other.text, "corpus /tmp/gpt_corpus_test/none: cannot be opened");
+    struct gpt_problem pipe = {0}; // that nobody writes to
+    EXPECT_EQ(unlink(path), 0);
+    EXPECT_EQ(mkfifo(path, 0600), 0);
+    EXPECT(!gpt_corpus_open(&corpus, path, CONTEXT, &pipe));
+    EXPECT_CONTAINS(pipe.text, ": is not a file");
 }
 
 int main(void)

@@ -68,17 +68,18 @@ static double mark_distance(double range)
 static void draw_marks(FILE *file, const struct frame *frame)
 {
     double distance = mark_distance(frame->high - frame->low);
-    for (double loss = ceil(frame->low / distance) * distance; loss <= frame->high;
-         loss += distance) {
-        double y = y_of(frame, loss);
+    double first = ceil(frame->low / distance);
+    for (int i = 0; i <= 2 * MARKS && (first + i) * distance <= frame->high; i++) {
+        double loss = (first + i) * distance, y = y_of(frame, loss);
         (void)fprintf(file,
                       "<path class=\"mark\" d=\"M%d %.1fH%d\"/>"
                       "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
                       LEFT, y, WIDTH - RIGHT, LEFT - 8, y + 4, loss);
     }
     distance = fmax(1, mark_distance(frame->last - frame->first));
-    for (double step = ceil(frame->first / distance) * distance; step <= frame->last;
-         step += distance) {
+    first = ceil(frame->first / distance);
+    for (int i = 0; i <= 2 * MARKS && (first + i) * distance <= frame->last; i++) {
+        double step = (first + i) * distance;
         (void)fprintf(file, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n",
                       x_of(frame, step), HEIGHT - BOTTOM + 18, step);
     }
@@ -142,7 +143,5 @@ bool gpt_curve_write(const char *path, const struct gpt_curve *training,
         return gpt_fail_errno(problem, path, "cannot be made");
     }
     draw(file, training, validation);
-    bool right = ferror(file) == 0;
-    right = fclose(file) == 0 && right;
-    return right || gpt_fail_errno(problem, path, "cannot be written");
+    return gpt_close_file(file, path, problem);
 }

@@ -81,13 +81,6 @@ static bool open_file(const struct gpt_options *o, const char *name, FILE **file
     return *file != NULL || gpt_fail_errno(problem, path, "cannot be made");
 }
 
-static bool close_file(FILE *file, const char *path, struct gpt_problem *problem)
-{
-    bool right = ferror(file) == 0;
-    right = fclose(file) == 0 && right;
-    return right || gpt_fail_errno(problem, path, "cannot be written");
-}
-
 static bool export_batches(FILE *manifest, const struct gpt_options *o,
                            const struct gpt_corpus *corpus, struct gpt_problem *problem)
 {
@@ -100,7 +93,7 @@ static bool export_batches(FILE *manifest, const struct gpt_options *o,
     bool right = open_file(o, "batches.int32", &file, path, problem);
     if (right) {
         write_batches(file, o, corpus, sequence);
-        right = close_file(file, path, problem);
+        right = gpt_close_file(file, path, problem);
     }
     (void)fprintf(manifest, "batches %d %d %d batches.int32\n", o->steps, o->batch,
                   o->config.context + 1);
@@ -122,5 +115,5 @@ bool gpt_export(const struct gpt_options *options, const struct gpt_corpus *corp
     bool right = write_settings(manifest, options, problem) &&
                  write_parameters(manifest, options, problem) &&
                  export_batches(manifest, options, corpus, problem);
-    return close_file(manifest, path, problem) && right;
+    return gpt_close_file(manifest, path, problem) && right;
 }

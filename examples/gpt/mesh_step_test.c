@@ -12,7 +12,7 @@ enum features {
     DROPOUT = 4,  // some
     SEQUENCE = 8, // sequence parallelism
     GPIPE = 16,   // else 1F1B
-    ONE_KV = 32,  // two key heads; else four
+    TWO_KV = 32,  // two key heads; else four
 };
 
 struct mesh_case {
@@ -29,7 +29,7 @@ static const struct mesh_case cases[] = {
     {"tp2", 1, 1, 1, 2, 0, GPT_DOUBLE},
     {"tp2 float", 1, 1, 1, 2, LAYERED, GPT_FLOAT},
     {"tp4", 1, 1, 1, 4, DROPOUT, GPT_DOUBLE},
-    {"tp2 sp", 1, 1, 1, 2, SEQUENCE | ONE_KV, GPT_DOUBLE},
+    {"tp2 sp", 1, 1, 1, 2, SEQUENCE | TWO_KV, GPT_DOUBLE},
     {"tp2 sp float", 1, 1, 1, 2, SEQUENCE, GPT_FLOAT},
     {"tp2 sp dropout", 1, 1, 1, 2, SEQUENCE | DROPOUT, GPT_FLOAT},
     {"tp4 sp layered", 1, 1, 1, 4, SEQUENCE | LAYERED | DROPOUT, GPT_DOUBLE},
@@ -58,7 +58,7 @@ static struct run_plan plan_of(const struct mesh_case *c, bool whole)
     config.layers = 4;
     config.width = 24;
     config.heads = 4;
-    config.kv_heads = (c->features & ONE_KV) != 0 ? 2 : 4;
+    config.kv_heads = (c->features & TWO_KV) != 0 ? 2 : 4;
     config.context = 7;
     config.vocabulary = 13;
     config.mlp_width = 20;
@@ -165,7 +165,7 @@ static int number; // of the case that runs; ranks are threads
 static void body(int rank, int size)
 {
     struct member member;
-    struct run run, whole;
+    struct run run = {0}, whole = {0};
     struct gpt_losses losses, expected;
     ncclComm_t alone;
     const struct mesh_case *c = &cases[number];

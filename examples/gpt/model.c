@@ -187,13 +187,13 @@ static ncclResult_t set_extent(struct gpt_model *model, size_t sequences, size_t
 ncclResult_t gpt_stage_forward(void *context, int micro_batch, const void *input, void *output)
 {
     struct gpt_model *model = context;
-    struct gpt_slot *slot = slot_of(model, micro_batch);
     if (micro_batch < 0 || micro_batch >= model->micro_batches ||
         model->batches[micro_batch].tokens == NULL) {
         return tuttiFail(ncclInvalidArgument,
                          "gpt_stage_forward: micro-batch %d has no data: gpt_model_set_batch",
                          micro_batch);
     }
+    struct gpt_slot *slot = slot_of(model, micro_batch);
     TRY(set_extent(model, (size_t)model->shape.sequences, model->sizes.context));
     slot->batch = model->batches[micro_batch];
     return model->typed->forward(model, slot, input, output);

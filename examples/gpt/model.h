@@ -81,7 +81,8 @@ ncclResult_t gpt_predict_bytes(const struct gpt_config *config, const struct gpt
                                struct gpt_bytes *bytes);
 
 // Elements of what one stage sends to the next for one micro-batch, and gets back as its gradient:
-// [tokens x width], under sequence parallelism of this rank's tokens; in gpt_model_data_type.
+// [tokens x width], under sequence parallelism of this rank's tokens; in gpt_model_data_type, and
+// the gradient in gpt_model_gradient_type.
 size_t gpt_stage_elements(const struct gpt_model *model);
 ncclDataType_t gpt_model_data_type(const struct gpt_model *model);
 ncclDataType_t gpt_model_gradient_type(const struct gpt_model *model);

@@ -1,7 +1,10 @@
-// One table of all options: what --help says, what is read, what is stored.
+// The table of all options: what --help says, what is read, what is stored.
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include "random.h"
+
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -9,121 +12,86 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum form { SWITCH, WHOLE, SEED, REAL, CHOICE, TEXT };
-
-enum group {
-    MODEL,    // must be as in the checkpoint that a run goes on from
-    TRAINING, // stored in checkpoints too
-    MESH,
-    CHECKPOINTS,
-    OUTPUT,
-    SAMPLING,
-    GROUPS
-};
-
-struct row {
-    const char *name;
-    enum form form;
-    enum group group;
-    size_t place;         // in struct gpt_options
-    double least, most;   // WHOLE, REAL
-    const char *choices;  // CHOICE: words with a | between them, numbered from 0
-    const char *argument; // for --help; NULL: none
-    const char *about;
-};
-
 #define PLACE(field) offsetof(struct gpt_options, field)
 #define WHOLE_ROW(name, group, field, least, about)                                                \
     {                                                                                              \
-        name, WHOLE, group, PLACE(field), least, 1 << 30, NULL, "N", about                         \
+        name, GPT_WHOLE, group, PLACE(field), least, GPT_WHOLE_MOST, NULL, "N", about              \
     }
 #define REAL_ROW(name, group, field, least, most, about)                                           \
     {                                                                                              \
-        name, REAL, group, PLACE(field), least, most, NULL, "X", about                             \
+        name, GPT_REAL, group, PLACE(field), least, most, NULL, "X", about                         \
     }
 #define CHOICE_ROW(name, group, field, choices, about)                                             \
     {                                                                                              \
-        name, CHOICE, group, PLACE(field), 0, 0, choices, choices, about                           \
+        name, GPT_CHOICE, group, PLACE(field), 0, 0, choices, choices, about                       \
     }
 #define TEXT_ROW(name, group, field, argument, about)                                              \
     {                                                                                              \
-        name, TEXT, group, PLACE(field), 0, 0, NULL, argument, about                               \
+        name, GPT_TEXT, group, PLACE(field), 0, 0, NULL, argument, about                           \
     }
 #define SWITCH_ROW(name, group, field, about)                                                      \
     {                                                                                              \
-        name, SWITCH, group, PLACE(field), 0, 0, NULL, NULL, about                                 \
+        name, GPT_SWITCH, group, PLACE(field), 0, 0, NULL, NULL, about                             \
     }
 #define SEED_ROW(name, group, field, about)                                                        \
     {                                                                                              \
-        name, SEED, group, PLACE(field), 0, 0, NULL, "N", about                                    \
+        name, GPT_SEED, group, PLACE(field), 0, 0, NULL, "N", about                                \
     }
 
-static const struct row rows[] = {
-    WHOLE_ROW("layers", MODEL, config.layers, 1, "blocks"),
-    WHOLE_ROW("width", MODEL, config.width, 1, "of the residual stream"),
-    WHOLE_ROW("heads", MODEL, config.heads, 1, "of queries"),
-    WHOLE_ROW("kv-heads", MODEL, config.kv_heads, 0, "of keys and values; 0: as many as heads"),
-    WHOLE_ROW("context", MODEL, config.context, 1, "tokens of a sequence"),
-    WHOLE_ROW("mlp-width", MODEL, config.mlp_width, 1, "inside an MLP or an expert"),
-    CHOICE_ROW("norm", MODEL, config.norm, "rms|layer", "RMSNorm or LayerNorm"),
-    CHOICE_ROW("activation", MODEL, config.activation, "swiglu|gelu", "of MLPs and experts"),
-    CHOICE_ROW("type", MODEL, config.type, "float|bf16|double", "of weights and activations"),
-    REAL_ROW("dropout", MODEL, config.dropout, 0, 0.999, "probability"),
-    REAL_ROW("norm-eps", MODEL, config.eps, 0, 1, "added inside the norms' roots"),
-    REAL_ROW("rope-theta", MODEL, config.rope_theta, 1.0001, 1e12, "base of rotary positions"),
-    WHOLE_ROW("experts", MODEL, config.experts, 0, "of a mixture-of-experts layer; 0: none"),
-    WHOLE_ROW("experts-per-token", MODEL, config.top_k, 1, "that the router chooses"),
-    WHOLE_ROW("moe-every", MODEL, config.moe_every, 1, "every N-th layer has experts"),
-    REAL_ROW("balance", MODEL, config.balance_alpha, 0, 1e6, "weight of the balance loss"),
-    CHOICE_ROW("capacity", MODEL, config.capacity, "grow|drop|error", "when an expert is full"),
-    REAL_ROW("capacity-factor", MODEL, config.capacity_factor, 1e-3, 1e6, "of an expert's mean"),
-    SEED_ROW("seed", MODEL, config.seed, "of weights, batches and dropout"),
+// Those that are not of the model.
+static const struct gpt_row own_rows[] = {
+    TEXT_ROW("corpus", GPT_TRAINING, corpus, "FILE", "any text; default: the one that ships"),
+    WHOLE_ROW("steps", GPT_TRAINING, steps, 1, "of the whole training"),
+    WHOLE_ROW("batch", GPT_TRAINING, batch, 1, "sequences of a step, over all ranks"),
+    REAL_ROW("learning-rate", GPT_TRAINING, learning_rate, 0, 1e6, "after the warm-up"),
+    REAL_ROW("minimum-rate", GPT_TRAINING, minimum_rate, 0, 1e6, "that the cosine ends at"),
+    WHOLE_ROW("warmup", GPT_TRAINING, warmup, 0, "steps in which the rate rises"),
+    REAL_ROW("beta1", GPT_TRAINING, beta1, 0, 0.999999, "AdamW: of the mean of gradients"),
+    REAL_ROW("beta2", GPT_TRAINING, beta2, 0, 0.999999, "AdamW: of the mean of their squares"),
+    REAL_ROW("adam-eps", GPT_TRAINING, adam_eps, 1e-30, 1, "AdamW: added to the root"),
+    REAL_ROW("weight-decay", GPT_TRAINING, weight_decay, 0, 1e3, "AdamW: of matrices"),
+    REAL_ROW("clip", GPT_TRAINING, clip, 0, 1e9, "most global norm of gradients; 0: any"),
 
-    TEXT_ROW("corpus", TRAINING, corpus, "FILE", "any text; default: the one that ships"),
-    WHOLE_ROW("steps", TRAINING, steps, 1, "of the whole training"),
-    WHOLE_ROW("batch", TRAINING, batch, 1, "sequences of a step, over all ranks"),
-    REAL_ROW("learning-rate", TRAINING, learning_rate, 0, 1e6, "after the warm-up"),
-    REAL_ROW("minimum-rate", TRAINING, minimum_rate, 0, 1e6, "that the cosine ends at"),
-    WHOLE_ROW("warmup", TRAINING, warmup, 0, "steps in which the rate rises"),
-    REAL_ROW("beta1", TRAINING, beta1, 0, 0.999999, "AdamW: of the mean of gradients"),
-    REAL_ROW("beta2", TRAINING, beta2, 0, 0.999999, "AdamW: of the mean of their squares"),
-    REAL_ROW("adam-eps", TRAINING, adam_eps, 1e-30, 1, "AdamW: added to the root"),
-    REAL_ROW("weight-decay", TRAINING, weight_decay, 0, 1e3, "AdamW: of matrices"),
-    REAL_ROW("clip", TRAINING, clip, 0, 1e9, "most global norm of gradients; 0: any"),
-
-    WHOLE_ROW("dp", MESH, dp, 0, "data parallel ranks; 0: what remains"),
-    WHOLE_ROW("pp", MESH, pp, 1, "pipeline stages"),
-    WHOLE_ROW("ep", MESH, ep, 1, "expert parallel ranks"),
-    WHOLE_ROW("tp", MESH, tp, 1, "tensor parallel ranks"),
-    SWITCH_ROW("sp", MESH, sp, "sequence parallel between the tensor ranks"),
-    SWITCH_ROW("zero", MESH, zero, "ZeRO 1: the optimizer's state is split over data ranks"),
-    WHOLE_ROW("micro-batches", MESH, micro_batches, 1, "into which a rank's batch is split"),
-    CHOICE_ROW("schedule", MESH, schedule, "gpipe|1f1b", "of the pipeline"),
-    WHOLE_ROW("bucket-bytes", MESH, bucket_bytes, 0, "of gradients, summed at once; 0: 25 MiB"),
-    SWITCH_ROW("stub-communication", MESH, stub_communication,
+    WHOLE_ROW("dp", GPT_MESH, dp, 0, "data parallel ranks; 0: what remains"),
+    WHOLE_ROW("pp", GPT_MESH, pp, 1, "pipeline stages"),
+    WHOLE_ROW("ep", GPT_MESH, ep, 1, "expert parallel ranks"),
+    WHOLE_ROW("tp", GPT_MESH, tp, 1, "tensor parallel ranks"),
+    SWITCH_ROW("sp", GPT_MESH, sp, "sequence parallel between the tensor ranks"),
+    SWITCH_ROW("zero", GPT_MESH, zero, "ZeRO 1: the optimizer's state is split over data ranks"),
+    WHOLE_ROW("micro-batches", GPT_MESH, micro_batches, 1, "into which a rank's batch is split"),
+    CHOICE_ROW("schedule", GPT_MESH, schedule, "gpipe|1f1b", "of the pipeline"),
+    WHOLE_ROW("bucket-bytes", GPT_MESH, bucket_bytes, 0, "of gradients, summed at once; 0: 25 MiB"),
+    SWITCH_ROW("stub-communication", GPT_MESH, stub_communication,
                "for measurements: gradients are not summed"),
 
-    TEXT_ROW("checkpoints", CHECKPOINTS, checkpoints, "FOLDER", "where they are saved"),
-    WHOLE_ROW("save-every", CHECKPOINTS, save_every, 0, "steps; 0: at the end alone"),
-    TEXT_ROW("resume", CHECKPOINTS, resume, "FOLDER", "go on from there, on any mesh"),
+    TEXT_ROW("checkpoints", GPT_CHECKPOINTS, checkpoints, "FOLDER", "where they are saved"),
+    WHOLE_ROW("save-every", GPT_CHECKPOINTS, save_every, 0, "steps; 0: at the end alone"),
+    TEXT_ROW("resume", GPT_CHECKPOINTS, resume, "FOLDER", "go on from there, on any mesh"),
 
-    WHOLE_ROW("validate-every", OUTPUT, validate_every, 0, "steps; 0: never"),
-    WHOLE_ROW("validation-batches", OUTPUT, validation_batches, 1, "of the size of a step's"),
-    TEXT_ROW("losses", OUTPUT, losses, "FILE", "a line for each step: number, loss"),
-    TEXT_ROW("curve", OUTPUT, curve, "FILE", "the losses as SVG"),
-    TEXT_ROW("pipeline-picture", OUTPUT, pipeline, "FILE", "the last step's stages as SVG"),
-    TEXT_ROW("export", OUTPUT, export_folder, "FOLDER",
+    WHOLE_ROW("validate-every", GPT_OUTPUT, validate_every, 0, "steps; 0: never"),
+    WHOLE_ROW("validation-batches", GPT_OUTPUT, validation_batches, 1, "of the size of a step's"),
+    TEXT_ROW("losses", GPT_OUTPUT, losses, "FILE", "a line for each step: number, loss"),
+    TEXT_ROW("curve", GPT_OUTPUT, curve, "FILE", "the losses as SVG"),
+    TEXT_ROW("pipeline-picture", GPT_OUTPUT, pipeline, "FILE", "the last step's stages as SVG"),
+    TEXT_ROW("export", GPT_OUTPUT, export_folder, "FOLDER",
              "initial weights, batches, losses: to compare"),
-    SWITCH_ROW("memory", OUTPUT, memory, "a table of bytes, predicted and allocated"),
+    SWITCH_ROW("memory", GPT_OUTPUT, memory, "a table of bytes, predicted and allocated"),
 
-    WHOLE_ROW("sample", SAMPLING, sample, 0, "write N tokens; with --resume"),
-    TEXT_ROW("prompt", SAMPLING, prompt, "TEXT", "that the sample begins with"),
-    REAL_ROW("temperature", SAMPLING, temperature, 0, 1e3, "0: always the likeliest"),
-    WHOLE_ROW("top-k", SAMPLING, top_k, 0, "choose among the likeliest N; 0: all"),
-    SEED_ROW("sample-seed", SAMPLING, sample_seed, "another one, another text"),
+    WHOLE_ROW("sample", GPT_SAMPLING, sample, 0, "write N tokens; with --resume"),
+    TEXT_ROW("prompt", GPT_SAMPLING, prompt, "TEXT", "that the sample begins with"),
+    REAL_ROW("temperature", GPT_SAMPLING, temperature, 0, 1e3, "0: always the likeliest"),
+    WHOLE_ROW("top-k", GPT_SAMPLING, top_k, 0, "choose among the likeliest N; 0: all"),
+    SEED_ROW("sample-seed", GPT_SAMPLING, sample_seed, "another one, another text"),
 };
 
-enum { ROWS = sizeof rows / sizeof rows[0], WORD_BYTES = 64 };
+enum { ROWS = GPT_CONFIG_ROWS + sizeof own_rows / sizeof own_rows[0], WORD_BYTES = 64 };
+
+// The model's rows first; their places are those of the options, which begin with it.
+static const struct gpt_row *row_at(int i)
+{
+    static_assert(offsetof(struct gpt_options, config) == 0, "a config's places are the options'");
+    return i < GPT_CONFIG_ROWS ? &gpt_config_rows[i] : &own_rows[i - GPT_CONFIG_ROWS];
+}
 
 static struct gpt_options default_options(void)
 {
@@ -182,7 +150,7 @@ static void write_choice(const char *choices, int number, char *word)
 }
 
 // Whether a whole text is a number that the row allows.
-static bool read_whole(const struct row *row, const char *text, int *value)
+static bool read_whole(const struct gpt_row *row, const char *text, int *value)
 {
     char *end;
     errno = 0;
@@ -192,7 +160,7 @@ static bool read_whole(const struct row *row, const char *text, int *value)
            (double)number <= row->most;
 }
 
-static bool read_real(const struct row *row, const char *text, double *value)
+static bool read_real(const struct gpt_row *row, const char *text, double *value)
 {
     char *end;
     *value = strtod(text, &end);
@@ -208,31 +176,31 @@ static bool read_seed(const char *text, uint64_t *value)
 }
 
 // Sets a row's field from a text. where: what gives it, for messages.
-static bool set(struct gpt_options *options, const struct row *row, const char *text,
+static bool set(struct gpt_options *options, const struct gpt_row *row, const char *text,
                 const char *where, struct gpt_problem *problem)
 {
     void *field = (char *)options + row->place;
     switch (row->form) {
-    case WHOLE:
+    case GPT_WHOLE:
         return read_whole(row, text, field) ||
                gpt_fail(problem, GPT_USAGE,
                         "%s%s is \"%s\", must be a whole number from %.0f to %.0f", where,
                         row->name, text, row->least, row->most);
-    case REAL:
+    case GPT_REAL:
         return read_real(row, text, field) ||
                gpt_fail(problem, GPT_USAGE, "%s%s is \"%s\", must be a number from %g to %g", where,
                         row->name, text, row->least, row->most);
-    case SEED:
+    case GPT_SEED:
         return read_seed(text, field) ||
                gpt_fail(problem, GPT_USAGE,
                         "%s%s is \"%s\", must be a whole number from 0 to 2^64 - 1", where,
                         row->name, text);
-    case CHOICE:
+    case GPT_CHOICE:
         *(int *)field = find_choice(row->choices, text);
         return *(int *)field >= 0 ||
                gpt_fail(problem, GPT_USAGE, "%s%s is \"%s\", must be one of %s", where, row->name,
                         text, row->choices);
-    case TEXT:
+    case GPT_TEXT:
         *(const char **)field = text;
         return text[0] != 0 || row->place == PLACE(prompt) ||
                gpt_fail(problem, GPT_USAGE, "%s%s is empty, must be a %s", where, row->name,
@@ -255,20 +223,20 @@ static void write_real(char *word, double value)
 }
 
 // Writes the value of a row's field; of texts what fits. word: [WORD_BYTES].
-static void write_value(const struct gpt_options *options, const struct row *row, char *word)
+static void write_value(const struct gpt_options *options, const struct gpt_row *row, char *word)
 {
     const void *field = (const char *)options + row->place;
     switch (row->form) {
-    case WHOLE:
+    case GPT_WHOLE:
         (void)snprintf(word, WORD_BYTES, "%d", *(const int *)field);
         return;
-    case REAL:
+    case GPT_REAL:
         write_real(word, *(const double *)field);
         return;
-    case SEED:
+    case GPT_SEED:
         (void)snprintf(word, WORD_BYTES, "%" PRIu64, *(const uint64_t *)field);
         return;
-    case CHOICE:
+    case GPT_CHOICE:
         write_choice(row->choices, *(const int *)field, word);
         return;
     default:
@@ -276,11 +244,12 @@ static void write_value(const struct gpt_options *options, const struct row *row
     }
 }
 
-static const struct row *find_row(const char *name, size_t length)
+static const struct gpt_row *find_row(const char *name, size_t length)
 {
     for (int i = 0; i < ROWS; i++) {
-        if (strlen(rows[i].name) == length && strncmp(rows[i].name, name, length) == 0) {
-            return &rows[i];
+        const struct gpt_row *row = row_at(i);
+        if (strlen(row->name) == length && strncmp(row->name, name, length) == 0) {
+            return row;
         }
     }
     return NULL;
@@ -298,13 +267,13 @@ static int read_argument(int argc, char **argv, int i, struct gpt_options *optio
         return 1;
     }
     size_t length = strncmp(argument, "--", 2) == 0 ? strcspn(argument + 2, "=") : 0;
-    const struct row *row = find_row(argument + 2 * (length > 0), length);
+    const struct gpt_row *row = find_row(argument + 2 * (length > 0), length);
     if (length == 0 || row == NULL) {
         gpt_fail(problem, GPT_USAGE, "there is no option \"%s\"; --help lists all", argument);
         return 0;
     }
     bool joined = argument[2 + length] == '=';
-    if (row->form == SWITCH) {
+    if (row->form == GPT_SWITCH) {
         if (joined) {
             gpt_fail(problem, GPT_USAGE, "--%s takes no value", row->name);
             return 0;
@@ -373,20 +342,21 @@ bool gpt_options_read(int argc, char **argv, struct gpt_options *options,
 
 void gpt_options_help(FILE *file)
 {
-    static const char *const titles[GROUPS] = {
+    static const char *const titles[GPT_GROUPS] = {
         "Model", "Training", "Mesh: dp x pp x ep x tp ranks", "Checkpoints", "Output", "Sampling"};
     struct gpt_options defaults = default_options();
     (void)fprintf(file, "Trains a GPT on a text, by all ranks of a job, or samples from it.\n"
                         "    gpt [OPTION...]        tutti-run -n 4 gpt --tp 2 [OPTION...]\n");
-    for (int group = 0; group < GROUPS; group++) {
+    for (int group = 0; group < GPT_GROUPS; group++) {
         (void)fprintf(file, "\n%s\n", titles[group]);
         for (int i = 0; i < ROWS; i++) {
             char left[WORD_BYTES], value[WORD_BYTES];
-            if (rows[i].group == (enum group)group) {
-                (void)snprintf(left, sizeof left, "--%s %s", rows[i].name,
-                               rows[i].argument != NULL ? rows[i].argument : "");
-                write_value(&defaults, &rows[i], value);
-                (void)fprintf(file, "  %-28s %s%s%s%s\n", left, rows[i].about,
+            const struct gpt_row *row = row_at(i);
+            if (row->group == (enum gpt_group)group) {
+                (void)snprintf(left, sizeof left, "--%s %s", row->name,
+                               row->argument != NULL ? row->argument : "");
+                write_value(&defaults, row, value);
+                (void)fprintf(file, "  %-28s %s%s%s%s\n", left, row->about,
                               value[0] != 0 ? " [" : "", value, value[0] != 0 ? "]" : "");
             }
         }
@@ -397,11 +367,51 @@ void gpt_options_help(FILE *file)
                   "2: a wrong argument.\n");
 }
 
+// ---- The same on all ranks ----------------------------------------------------------------------
+
+static uint64_t mark(const struct gpt_options *options, const struct gpt_row *row)
+{
+    const void *field = (const char *)options + row->place;
+    char word[WORD_BYTES];
+    if (row->form == GPT_SWITCH) {
+        return *(const bool *)field;
+    }
+    if (row->form == GPT_TEXT) {
+        const char *text = *(const char *const *)field;
+        return row->place == PLACE(prompt) ? gpt_hash(text) : text != NULL;
+    }
+    write_value(options, row, word);
+    return gpt_hash(word);
+}
+
+int gpt_options_mark(const struct gpt_options *options, uint64_t *marks)
+{
+    static_assert((int)ROWS <= (int)GPT_OPTIONS_MOST, "each option has a mark");
+    for (int i = 0; i < ROWS; i++) {
+        marks[i] = mark(options, row_at(i));
+    }
+    return ROWS;
+}
+
+const char *gpt_options_name(int i)
+{
+    return row_at(i)->name;
+}
+
 // ---- Settings of checkpoints --------------------------------------------------------------------
 
-static bool is_stored(const struct row *row)
+static bool is_stored(const struct gpt_row *row)
 {
-    return (row->group == MODEL || row->group == TRAINING) && row->form != TEXT;
+    return row->group == GPT_MODEL || row->group == GPT_TRAINING;
+}
+
+// The corpus as it is found from every folder; "" where none is named, or in no line.
+static void write_path(const char *corpus, char *path)
+{
+    char *whole = corpus == NULL ? NULL : realpath(corpus, NULL);
+    bool right = whole != NULL && strlen(whole) < GPT_PATH_MAX && strchr(whole, '\n') == NULL;
+    (void)stpcpy(path, right ? whole : "");
+    free(whole);
 }
 
 bool gpt_options_settings(const struct gpt_options *options, char *text, size_t bytes,
@@ -409,10 +419,15 @@ bool gpt_options_settings(const struct gpt_options *options, char *text, size_t 
 {
     size_t used = 0;
     for (int i = 0; i < ROWS; i++) {
-        char value[WORD_BYTES];
-        if (is_stored(&rows[i])) {
-            write_value(options, &rows[i], value);
-            int length = snprintf(text + used, bytes - used, "%s %s\n", rows[i].name, value);
+        char value[GPT_PATH_MAX];
+        const struct gpt_row *row = row_at(i);
+        if (row->form == GPT_TEXT) {
+            write_path(options->corpus, value);
+        } else {
+            write_value(options, row, value);
+        }
+        if (is_stored(row) && value[0] != 0) {
+            int length = snprintf(text + used, bytes - used, "%s %s\n", row->name, value);
             used += (size_t)length;
             if (used >= bytes) {
                 return gpt_fail(problem, GPT_FAILED, "settings need more than %zu bytes", bytes);
@@ -422,26 +437,49 @@ bool gpt_options_settings(const struct gpt_options *options, char *text, size_t 
     return true;
 }
 
-// Texts of `settings` are not kept.
+// One line of `settings`, without its end.
+static bool read_setting(struct gpt_options *options, char *line, const char *where,
+                         struct gpt_problem *problem)
+{
+    char whose[GPT_PATH_MAX + 2];
+    char *value = strchr(line, ' ');
+    const struct gpt_row *row = value == NULL ? NULL : find_row(line, (size_t)(value - line));
+    if (value == NULL || value == line || value[1] == 0) {
+        return gpt_fail(problem, GPT_FAILED, "%s: a setting is not NAME VALUE", where);
+    }
+    *value++ = 0;
+    if (row == NULL || !is_stored(row)) {
+        return gpt_fail(problem, GPT_FAILED, "%s: there is no setting \"%s\"", where, line);
+    }
+    if (row->form == GPT_TEXT) {
+        if (strlen(value) >= sizeof options->corpus_of_checkpoint) {
+            return gpt_fail(problem, GPT_FAILED, "%s: a path is too long: %s", where, value);
+        }
+        (void)stpcpy(options->corpus_of_checkpoint, value);
+        value = options->corpus_of_checkpoint;
+    }
+    (void)snprintf(whose, sizeof whose, "%s: ", where);
+    if (!set(options, row, value, whose, problem)) {
+        problem->status = GPT_FAILED;
+        return false;
+    }
+    return true;
+}
+
 static bool read_settings(struct gpt_options *options, const char *settings, const char *where,
                           struct gpt_problem *problem)
 {
+    char line[GPT_PATH_MAX + WORD_BYTES];
     while (*settings != 0) {
-        char name[WORD_BYTES], value[WORD_BYTES], whose[256];
-        int used = 0;
-        if (sscanf(settings, "%63s %63s%n", name, value, &used) != 2 || settings[used] != '\n') {
+        size_t length = strcspn(settings, "\n");
+        if (settings[length] == 0 || length >= sizeof line) {
             return gpt_fail(problem, GPT_FAILED, "%s: a setting is not NAME VALUE", where);
         }
-        const struct row *row = find_row(name, strlen(name));
-        if (row == NULL || !is_stored(row)) {
-            return gpt_fail(problem, GPT_FAILED, "%s: there is no setting \"%s\"", where, name);
-        }
-        (void)snprintf(whose, sizeof whose, "%s: ", where);
-        if (!set(options, row, value, whose, problem)) {
-            problem->status = GPT_FAILED;
+        *(char *)mempcpy(line, settings, length) = 0;
+        if (!read_setting(options, line, where, problem)) {
             return false;
         }
-        settings += used + 1;
+        settings += length + 1;
     }
     return true;
 }
@@ -459,13 +497,12 @@ bool gpt_options_adopt(int argc, char **argv, struct gpt_options *options, const
     }
     for (int i = 0; i < ROWS; i++) {
         char here[WORD_BYTES], there[WORD_BYTES];
-        if (rows[i].group == MODEL && is_stored(&rows[i])) {
-            write_value(options, &rows[i], here);
-            write_value(&stored, &rows[i], there);
-            if (strcmp(here, there) != 0) {
-                return gpt_fail(problem, GPT_USAGE, "%s: %s is %s there, and %s in this run", where,
-                                rows[i].name, there, here);
-            }
+        const struct gpt_row *row = row_at(i);
+        write_value(options, row, here);
+        write_value(&stored, row, there);
+        if (row->group == GPT_MODEL && strcmp(here, there) != 0) {
+            return gpt_fail(problem, GPT_USAGE, "%s: %s is %s there, and %s in this run", where,
+                            row->name, there, here);
         }
     }
     return check(options, problem);

@@ -5,17 +5,18 @@
 #define GPT_OPTIONS_H
 
 #include "config.h"
-#include "problem.h"
+#include "storage.h"
 
 #include <stdio.h>
 
 enum gpt_schedule { GPT_GPIPE, GPT_1F1B };
 
 struct gpt_options {
-    struct gpt_config config;
+    struct gpt_config config; // first: its rows have its own places
     // Training.
-    const char *corpus; // a text file
-    int batch;          // sequences of a step, over all ranks
+    const char *corpus;                      // a text file; NULL: the one that ships
+    char corpus_of_checkpoint[GPT_PATH_MAX]; // what it points to where a checkpoint names it
+    int batch;                               // sequences of a step, over all ranks
     int steps;
     double learning_rate, minimum_rate; // the cosine goes from the one to the other
     int warmup;                         // steps
@@ -52,14 +53,23 @@ bool gpt_options_read(int argc, char **argv, struct gpt_options *options,
 
 void gpt_options_help(FILE *file);
 
+enum { GPT_OPTIONS_MOST = 64 };
+
+// Marks that differ where options do, by which ranks see that theirs are the same. Of paths, which
+// may differ between hosts, only whether they are given. Returns how many options there are.
+// marks: [GPT_OPTIONS_MOST].
+int gpt_options_mark(const struct gpt_options *options, uint64_t *marks);
+// The name of option number i.
+const char *gpt_options_name(int i);
+
 // The settings of model and training as lines "NAME VALUE", which give the same values when they
-// are read. text: [bytes].
+// are read; the corpus with its whole path. text: [bytes].
 bool gpt_options_settings(const struct gpt_options *options, char *text, size_t bytes,
                           struct gpt_problem *problem);
 
 // Settings of a checkpoint, for a run that goes on from it: what the command line does not say is
-// taken from them. A setting of the model that the command line gives otherwise is a problem.
-// argc, argv: again. where: of the checkpoint, for messages.
+// taken from them; options then points into itself. A setting of the model that the command line
+// gives otherwise is a problem. argc, argv: again. where: of the checkpoint, for messages.
 bool gpt_options_adopt(int argc, char **argv, struct gpt_options *options, const char *settings,
                        const char *where, struct gpt_problem *problem);
 

@@ -129,16 +129,71 @@ static void adopted(void)
     EXPECT_STR(problem.text, "here: norm is rms there, and layer in this run");
 }
 
+// The corpus is found again from another folder, unless the command line names another one.
+static void adopted_corpus(void)
+{
+    struct gpt_options o;
+    struct gpt_problem problem;
+    EXPECT(adopt("--corpus /etc/../etc/passwd", "", &o, &problem));
+    EXPECT_STR(o.corpus, "/etc/passwd");
+    EXPECT(adopt("--corpus /etc/passwd", "--corpus other", &o, &problem));
+    EXPECT_STR(o.corpus, "other");
+    EXPECT(adopt("", "", &o, &problem));
+    EXPECT(o.corpus == NULL);
+    char path[2 * GPT_PATH_MAX], program[] = "gpt";
+    char *argv[] = {program};
+    memset(&problem, 0, sizeof problem);
+    (void)snprintf(path, sizeof path, "kv-heads 4\ncorpus /a b\n");
+    EXPECT(gpt_options_adopt(1, argv, &o, path, "here", &problem));
+    EXPECT_STR(o.corpus, "/a b");
+    (void)snprintf(path, sizeof path, "corpus %0*d\n", GPT_PATH_MAX, 7);
+    EXPECT(!gpt_options_adopt(1, argv, &o, path, "here", &problem));
+    EXPECT_CONTAINS(problem.text, "here: a path is too long: 000");
+}
+
+// Marks differ where options do, whatever their form.
+static void marks(void)
+{
+    static const char *const lines[] = {"--layers 5",   "--dropout 0.1", "--seed 2",
+                                        "--norm layer", "--zero",        "--losses a",
+                                        "--tp 2",       "--prompt a",    "--capacity drop"};
+    struct gpt_options usual, other;
+    struct gpt_problem problem;
+    uint64_t a[GPT_OPTIONS_MOST], b[GPT_OPTIONS_MOST];
+    EXPECT(read("", &usual, &problem));
+    int count = gpt_options_mark(&usual, a);
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        int differ = -1;
+        EXPECT(read(lines[i], &other, &problem));
+        EXPECT_EQ(gpt_options_mark(&other, b), count);
+        for (int j = 0; j < count; j++) {
+            EXPECT(a[j] == b[j] || differ < 0);
+            differ = a[j] == b[j] ? differ : j;
+        }
+        if (EXPECT(differ >= 0)) {
+            const char *name = gpt_options_name(differ);
+            EXPECT(strncmp(lines[i] + 2, name, strlen(name)) == 0);
+        }
+    }
+    EXPECT(read("--losses a", &usual, &problem)); // paths may differ between hosts
+    EXPECT(read("--losses b", &other, &problem));
+    (void)gpt_options_mark(&usual, a);
+    (void)gpt_options_mark(&other, b);
+    EXPECT_EQ(memcmp(a, b, (size_t)count * sizeof *a), 0);
+}
+
 static void damaged_settings(void)
 {
     static const struct {
         const char *settings, *text;
     } cases[] = {
         {"layers\n", "here: a setting is not NAME VALUE"},
-        {"layers 4 5\n", "here: a setting is not NAME VALUE"},
+        {"layers \n", "here: a setting is not NAME VALUE"},
+        {" 4\n", "here: a setting is not NAME VALUE"},
+        {"layers 4 5\n", "here: layers is \"4 5\", must be a whole number"},
         {"layers 4", "here: a setting is not NAME VALUE"},
         {"layers four\n", "here: layers is \"four\""},
-        {"corpus a\n", "here: there is no setting \"corpus\""},
+        {"losses a\n", "here: there is no setting \"losses\""},
         {"tp 2\n", "here: there is no setting \"tp\""},
     };
     char program[] = "gpt";
@@ -182,6 +237,8 @@ int main(void)
     RUN(right_ones);
     RUN(wrong_ones);
     RUN(adopted);
+    RUN(adopted_corpus);
+    RUN(marks);
     RUN(damaged_settings);
     RUN(help);
     return expect_result();

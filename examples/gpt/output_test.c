@@ -8,6 +8,7 @@
 #include "sample.h"
 #include "storage.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,46 @@ static void curves(void)
     EXPECT_CONTAINS(problem.text, "/tmp/gpt_output_test/none/x: cannot be made");
     gpt_curve_free(&training);
     gpt_curve_free(&validation);
+}
+
+// Losses that are one bit apart, so large that a mark's distance is less than that; and one loss.
+static void flat_curve(void)
+{
+    struct gpt_curve training = {0}, none = {0};
+    struct gpt_problem problem = {0};
+    EXPECT(gpt_curve_add(&training, 1, 1e9, &problem));
+    EXPECT(gpt_curve_write(path, &training, &none, &problem));
+    EXPECT(gpt_curve_add(&training, 2, nextafter(1e9, 2e9), &problem));
+    EXPECT(gpt_curve_write(path, &training, &none, &problem));
+    gpt_curve_free(&training);
+}
+
+static int writes_that_fail;
+
+static ssize_t write_or_fail(void *cookie, const char *text, size_t bytes)
+{
+    (void)cookie;
+    (void)text;
+    errno = ENOSPC;
+    return writes_that_fail-- > 0 ? 0 : (ssize_t)bytes;
+}
+
+// A disk that is full at the end, or was full for a while.
+static void full_disks(void)
+{
+    for (int early = 0; early < 2; early++) {
+        struct gpt_problem problem = {0};
+        FILE *file = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_or_fail});
+        if (!EXPECT(file != NULL)) {
+            return;
+        }
+        writes_that_fail = early == 0 ? 99 : 1;
+        (void)fputs("1 5.5\n", file);
+        EXPECT(early == 0 || fflush(file) != 0);
+        EXPECT(!gpt_close_file(file, "losses", &problem));
+        EXPECT_CONTAINS(problem.text, "losses: cannot be written: ");
+        EXPECT(early == 1 || strstr(problem.text, "No space left") != NULL);
+    }
 }
 
 // How often each of the tokens is chosen, of evenly spaced numbers, as a share.
@@ -208,6 +249,8 @@ int main(void)
     close(fd);
     RUN(losses);
     RUN(curves);
+    RUN(flat_curve);
+    RUN(full_disks);
     RUN(choices);
     RUN(exports);
     (void)unlink(path);

@@ -28,8 +28,13 @@ struct maker {
     int room;
     int layer; // of what is added
     int expert;
-    bool failed; // no memory
+    double elements;  // so far; a double, as their number may not fit into size_t
+    bool failed;      // no memory
+    bool is_too_much; // more than can be counted with
 };
+
+enum { MATRICES_MOST = 1 << 20 };
+static const double elements_most = 0x1p44; // far from where a number of bytes overflows
 
 enum kind { MATRIX, RESIDUAL_MATRIX, GAIN, SHIFT };
 
@@ -42,9 +47,19 @@ static void own_part(const struct gpt_place *place, size_t size, size_t *first, 
     *first = rank * share + (rank < more ? rank : more);
 }
 
+static bool is_stopped(const struct maker *maker)
+{
+    return maker->failed || maker->is_too_much;
+}
+
+// NULL: the table ends here.
 static struct gpt_parameter *next_parameter(struct maker *maker)
 {
     struct gpt_parameters *p = maker->parameters;
+    maker->is_too_much = maker->is_too_much || p->count == MATRICES_MOST;
+    if (is_stopped(maker)) {
+        return NULL;
+    }
     if (p->count == maker->room) {
         int room = 2 * maker->room + 16;
         struct gpt_parameter *all = realloc(p->all, (size_t)room * sizeof *all);
@@ -91,12 +106,14 @@ static void add(struct maker *maker, enum kind kind, enum gpt_split split, int r
     } else if (split == GPT_SPLIT_COLUMNS) {
         own_part(maker->place, p->columns, &p->first_column, &p->slice_columns);
     }
+    maker->elements += (double)p->slice_rows * (double)p->slice_columns;
+    maker->is_too_much = maker->elements > elements_most;
 }
 
 // The parameter added last and the one before it are one matrix.
 static void join(struct maker *maker)
 {
-    if (!maker->failed) {
+    if (!is_stopped(maker)) {
         maker->parameters->all[maker->parameters->count - 1].joined = true;
     }
 }
@@ -158,7 +175,7 @@ static void add_dense_block(struct maker *maker)
 static void add_experts(struct maker *maker)
 {
     int count = maker->config->experts / maker->place->ep;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && !is_stopped(maker); i++) {
         char name[GPT_NAME_BYTES / 2];
         maker->expert = maker->place->ep_rank * count + i;
         (void)snprintf(name, sizeof name, "layer.%d.expert.%d", maker->layer, maker->expert);
@@ -222,10 +239,16 @@ ncclResult_t gpt_parameters_make(const struct gpt_config *config, const struct g
     }
     struct maker maker = {.config = config, .place = place, .parameters = parameters};
     add_all(&maker);
-    if (maker.failed) {
+    if (is_stopped(&maker)) {
         gpt_parameters_free(parameters);
-        return tuttiFail(ncclSystemError, "gpt: no memory for the table of %d layers",
-                         config->layers);
+        return maker.failed
+                   ? tuttiFail(ncclSystemError, "gpt: no memory for the table of %d layers",
+                               config->layers)
+                   : tuttiFail(ncclInvalidArgument,
+                               "gpt: layers is %d, width %d, mlp-width %d, experts %d: on one rank "
+                               "that must be at most %d matrices and %.0f elements",
+                               config->layers, config->width, config->mlp_width, config->experts,
+                               MATRICES_MOST, elements_most);
     }
     lay_out(parameters);
     return ncclSuccess;

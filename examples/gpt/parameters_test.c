@@ -165,7 +165,7 @@ static void bad_configs(void)
     refused(c, 3, 1, 1, "layers is 4, must be divisible by pp, which is 3");
     refused(c, 1, 3, 1, "experts is 4, must be divisible by ep, which is 3");
     refused(c, 1, 1, 3, "heads is 4, must be divisible by tp, which is 3");
-    refused(c, 1, 1, 4, "kv_heads is 2, must be divisible by tp, which is 4");
+    refused(c, 1, 1, 4, "kv-heads is 2, must be divisible by tp, which is 4");
     c.heads = 5;
     refused(c, 1, 1, 1, "width is 24, must be divisible by heads, which is 5");
     c = odd_config();
@@ -174,20 +174,50 @@ static void bad_configs(void)
     refused(c, 1, 1, 1, "width / heads is 3");
     c = odd_config();
     c.kv_heads = 3;
-    refused(c, 1, 1, 1, "heads is 4, must be divisible by kv_heads, which is 3");
+    refused(c, 1, 1, 1, "heads is 4, must be divisible by kv-heads, which is 3");
     c = odd_config();
     c.mlp_width = 21;
-    refused(c, 1, 1, 2, "mlp_width is 21, must be divisible by tp, which is 2");
+    refused(c, 1, 1, 2, "mlp-width is 21, must be divisible by tp, which is 2");
     c = odd_config();
     c.dropout = 1;
     refused(c, 1, 1, 1, "dropout is 1");
     c = odd_config();
     c.top_k = 5;
-    refused(c, 1, 1, 1, "top_k is 5, must be 1 to 4");
+    refused(c, 1, 1, 1, "experts-per-token is 5, must be at most experts, which is 4");
     c.experts = 0;
     refused(c, 1, 2, 1, "ep is 2, must be 1");
     c.layers = 0;
-    refused(c, 1, 1, 1, "layers is 0");
+    refused(c, 1, 1, 1, "layers is 0, must be from 1 to 32767");
+    c.layers = 40000; // more than dropout has numbers for
+    refused(c, 1, 1, 1, "layers is 40000, must be from 1 to 32767");
+    c = odd_config();
+    c.kv_heads = 0;
+    refused(c, 1, 1, 1, "kv-heads is 0, must be at least 1");
+    c = odd_config();
+    c.eps = NAN;
+    refused(c, 1, 1, 1, "norm-eps is nan, must be from 0 to 1");
+    c = odd_config();
+    c.rope_theta = 1;
+    refused(c, 1, 1, 1, "rope-theta is 1, must be from 1.0001 to 1e+12");
+    c = odd_config();
+    c.moe_every = 0;
+    refused(c, 1, 1, 1, "moe-every is 0, must be from 1 to 1073741824");
+}
+
+// Sizes whose product is more than size_t holds, or that would take hours to list.
+static void too_large(void)
+{
+    const struct gpt_place place = gpt_place_whole();
+    struct gpt_config wide = gpt_config_default(), many = odd_config();
+    struct gpt_parameters table;
+    wide.width = wide.mlp_width = 1 << 30;
+    EXPECT_EQ(gpt_parameters_make(&wide, &place, &table), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "layers is 4, width 1073741824, mlp-width 1073741824");
+    EXPECT(table.all == NULL);
+    many.experts = 1 << 30;
+    EXPECT_EQ(gpt_parameters_make(&many, &place, &table), ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "experts 1073741824: on one rank that must be at most");
+    EXPECT(table.all == NULL);
 }
 
 int main(void)
@@ -197,5 +227,6 @@ int main(void)
     RUN(slices_of_a_mesh);
     RUN(initial_values);
     RUN(bad_configs);
+    RUN(too_large);
     return expect_result();
 }

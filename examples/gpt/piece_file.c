@@ -285,7 +285,7 @@ bool gpt_piece_file_read(const char *path, const struct gpt_file_mark *mark,
     if (mark->header > mark->bytes) {
         return gpt_fail(problem, GPT_FAILED, "%s: its header is longer than the file", path);
     }
-    reading.fd = open(path, O_RDONLY | O_CLOEXEC);
+    reading.fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (reading.fd < 0) {
         return gpt_fail_errno(problem, path, "cannot be opened");
     }

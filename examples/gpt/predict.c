@@ -5,6 +5,20 @@
 #include <math.h>
 #include <stdlib.h>
 
+// Whether the numbers of tokens, of layers in all slots and of bytes can be counted with, whatever
+// the mesh: an upper bound of the activations' elements, in double.
+static bool fits(const struct gpt_shape *shape, const struct gpt_config *c)
+{
+    const double most = 0x1p44; // elements: far from where a number of bytes overflows
+    double tokens = (double)shape->sequences * c->context;
+    double layers = (double)shape->slots * c->layers;
+    double rows = c->experts > 0 ? c->top_k : 1; // in the MLPs, of a token
+    double token = 12.0 * c->width + (double)c->heads * c->context + 4.0 * c->experts +
+                   rows * (4.0 * c->width + 8.0 * c->mlp_width);
+    return tokens <= INT32_MAX && layers <= INT32_MAX &&
+           tokens * ((layers + 1) * token + (shape->slots + 1.0) * c->vocabulary) <= most;
+}
+
 ncclResult_t gpt_shape_check(const struct gpt_shape *shape, const struct gpt_config *config)
 {
     if (shape->sequences < 1 || shape->slots < 1) {
@@ -13,11 +27,12 @@ ncclResult_t gpt_shape_check(const struct gpt_shape *shape, const struct gpt_con
             "gpt: sequences of a micro-batch is %d and slots is %d, must be at least 1",
             shape->sequences, shape->slots);
     }
-    return (long long)shape->sequences * config->context <= INT32_MAX
+    return fits(shape, config)
                ? ncclSuccess
                : tuttiFail(ncclInvalidArgument,
-                           "gpt: sequences of a micro-batch is %d, must be at most %d",
-                           shape->sequences, INT32_MAX / config->context);
+                           "gpt: context is %d, batch / (dp x ep x micro-batches) %d, and %d "
+                           "micro-batches are kept at once: must be fewer, or the model smaller",
+                           config->context, shape->sequences, shape->slots);
 }
 
 static size_t smaller(size_t a, size_t b)

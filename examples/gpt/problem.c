@@ -44,6 +44,14 @@ bool gpt_cuda(struct gpt_problem *problem, int error, const char *what)
     return gpt_fail(problem, GPT_FAILED, "%s: %s", what, cudaGetErrorString((cudaError_t)error));
 }
 
+bool gpt_fail_alike(struct gpt_problem *problem)
+{
+    if (problem->status == GPT_USAGE) {
+        problem->teller = 0;
+    }
+    return false;
+}
+
 void gpt_tell(const struct gpt_problem *problem, int rank, int size)
 {
     if (problem->status == 0 || (problem->teller >= 0 && problem->teller != rank)) {

@@ -27,6 +27,10 @@ bool gpt_nccl(struct gpt_problem *problem, ncclResult_t result, const char *what
 // The same for a call of CUDA; error: its value, 0 for success.
 bool gpt_cuda(struct gpt_problem *problem, int error, const char *what);
 
+// A wrong argument (GPT_USAGE) that every rank has found in the same words, as all have the same
+// options, is rank 0's to tell. Always false.
+bool gpt_fail_alike(struct gpt_problem *problem);
+
 // Writes the problem's line to stderr, where there is one and it is this rank's to tell it. size:
 // ranks of the run; the line names the rank where there are several and it is this rank's own.
 void gpt_tell(const struct gpt_problem *problem, int rank, int size);

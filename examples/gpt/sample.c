@@ -43,8 +43,7 @@ static bool open_sampling(struct sampling *s, struct gpt_problem *problem)
     if (!gpt_nccl(problem, gpt_config_check(&o->config, 1, o->ep, o->tp), "model") ||
         !gpt_nccl(problem, tuttiMeshCreate(s->world->comm, o->dp, 1, o->ep, o->tp, &s->mesh),
                   "mesh")) {
-        problem->teller = 0;
-        return false;
+        return gpt_fail_alike(problem);
     }
     int length = (int)strlen(o->prompt);
     s->room = length + o->sample + 1;
@@ -62,7 +61,8 @@ static bool open_sampling(struct sampling *s, struct gpt_problem *problem)
     s->count = length;
     return gpt_nccl(problem,
                     gpt_model_create(&o->config, &shape, &s->mesh, s->world->stream, &s->model),
-                    "model");
+                    "model") ||
+           gpt_fail_alike(problem);
 }
 
 // All ranks have the same scores, and so choose the same token.
@@ -79,7 +79,6 @@ static bool add_token(struct sampling *s, int number, struct gpt_problem *proble
     }
     for (int i = 0; i < o->config.vocabulary; i++) {
         if (!isfinite(s->scores[i])) {
-            problem->status = 0;
             gpt_fail(problem, GPT_FAILED, "sample: the score of token %d is %g", i,
                      (double)s->scores[i]);
             problem->teller = 0;

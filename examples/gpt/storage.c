@@ -44,6 +44,10 @@ bool gpt_path_beside_program(char *path, const char *name, struct gpt_problem *p
     if (length <= 0) {
         return gpt_fail_errno(problem, "/proc/self/exe", "cannot be read");
     }
+    if ((size_t)length == sizeof program - 1) {
+        return gpt_fail(problem, GPT_FAILED, "the program's path has more than %d characters",
+                        GPT_PATH_MAX - 2);
+    }
     program[length] = 0;
     *strrchr(program, '/') = 0;
     return gpt_path_join(path, program, name, problem);
@@ -87,6 +91,14 @@ bool gpt_write_file(const char *path, const void *data, size_t bytes, struct gpt
     return right;
 }
 
+bool gpt_close_file(FILE *file, const char *path, struct gpt_problem *problem)
+{
+    bool right = ferror(file) == 0;
+    errno = EIO; // of an earlier write, unless closing says more
+    right = fclose(file) == 0 && right;
+    return right || gpt_fail_errno(problem, path, "cannot be written");
+}
+
 static bool read_all(int fd, char *text, size_t bytes, const char *path,
                      struct gpt_problem *problem)
 {
@@ -111,7 +123,7 @@ static bool read_all(int fd, char *text, size_t bytes, const char *path,
 bool gpt_read_file(const char *path, char **text, size_t *bytes, struct gpt_problem *problem)
 {
     struct stat status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); // a pipe must not be waited for
     if (fd < 0) {
         return gpt_fail_errno(problem, path, "cannot be opened");
     }

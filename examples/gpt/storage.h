@@ -6,6 +6,7 @@
 #include "problem.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 enum { GPT_PATH_MAX = 512, GPT_CHECKSUM_TEXT = 65 }; // a hash: 64 hexadecimal digits and the end
 
@@ -30,6 +31,9 @@ bool gpt_write_at(int fd, const void *data, size_t bytes, size_t offset, const c
 
 // Makes a file of these bytes, or replaces what is in it, and waits until the disk has them.
 bool gpt_write_file(const char *path, const void *data, size_t bytes, struct gpt_problem *problem);
+
+// Closes a stream that was written to; false, and a problem, where not all of it has arrived.
+bool gpt_close_file(FILE *file, const char *path, struct gpt_problem *problem);
 
 // Reads a whole file. text: receives the bytes and a 0 behind them, to be freed; bytes: without it.
 bool gpt_read_file(const char *path, char **text, size_t *bytes, struct gpt_problem *problem);

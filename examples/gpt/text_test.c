@@ -109,7 +109,13 @@ static void body_bad(int rank, int size)
     refused(model, gpt_model_create(&bad, &shape, &mesh, member.stream, &model), "width is 24");
     shape.slots = 0;
     refused(model, gpt_model_create(&good, &shape, &mesh, member.stream, &model), "slots is 0");
-    shape.slots = 1;
+    shape.slots = 1 << 30;
+    refused(model, gpt_model_create(&good, &shape, &mesh, member.stream, &model),
+            "1073741824 micro-batches are kept at once");
+    shape = (struct gpt_shape){.sequences = 1 << 28, .slots = 1};
+    refused(model, gpt_model_create(&good, &shape, &mesh, member.stream, &model),
+            "context is 9, batch / (dp x ep x micro-batches) 268435456");
+    shape.sequences = 1;
     if (EXPECT_OK(gpt_model_create(&good, &shape, &mesh, member.stream, &model))) {
         EXPECT_EQ(gpt_model_begin_step(model, 0, 0, 9, true), ncclInvalidArgument);
         EXPECT_OK(gpt_model_begin_step(model, 0, 1, 9, true));

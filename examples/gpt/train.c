@@ -53,21 +53,53 @@ static bool save(struct gpt_training *training, struct gpt_problem *problem)
 
 // ---- Output -------------------------------------------------------------------------------------
 
-// Files that rank 0 writes during the training.
-static bool open_output(struct gpt_training *training, FILE **losses, struct gpt_problem *problem)
+// The file of losses, on rank 0.
+struct losses {
+    FILE *file; // NULL: there is none
+    char path[GPT_PATH_MAX];
+};
+
+// Whether a file that is written in the end can be, so that this is known before the training.
+static bool can_be_written(const char *path, struct gpt_problem *problem)
+{
+    FILE *file = path == NULL ? NULL : fopen(path, "ae");
+    if (path != NULL && file == NULL) {
+        return gpt_fail_errno(problem, path, "cannot be made");
+    }
+    return file == NULL || gpt_close_file(file, path, problem);
+}
+
+static bool open_losses(struct gpt_training *training, struct losses *losses,
+                        struct gpt_problem *problem)
 {
     const struct gpt_options *o = training->options;
-    char path[GPT_PATH_MAX];
     const char *name = o->losses;
-    if (training->world->rank == 0) {
-        bool right = o->export_folder == NULL || gpt_export(o, &training->corpus, problem);
-        if (right && o->export_folder != NULL && name == NULL) {
-            right = gpt_path_join(path, o->export_folder, "losses.txt", problem);
-            name = path;
+    if (name == NULL && o->export_folder == NULL) {
+        return true;
+    }
+    if (name == NULL) {
+        if (!gpt_path_join(losses->path, o->export_folder, "losses.txt", problem)) {
+            return false;
         }
-        if (right && name != NULL) {
-            gpt_losses_open(name, training->step, &training->training_curve, losses, problem);
-        }
+    } else if (strlen(name) >= sizeof losses->path) {
+        return gpt_fail(problem, GPT_USAGE, "a path is too long: %s", name);
+    } else {
+        (void)stpcpy(losses->path, name);
+    }
+    return gpt_losses_open(losses->path, training->step, &training->training_curve, &losses->file,
+                           problem);
+}
+
+// What rank 0 writes during the training and after it.
+static bool open_output(struct gpt_training *training, struct losses *losses,
+                        struct gpt_problem *problem)
+{
+    const struct gpt_options *o = training->options;
+    if (training->world->rank == 0 && can_be_written(o->curve, problem) &&
+        can_be_written(o->pipeline, problem) &&
+        (o->checkpoints == NULL || gpt_checkpoint_prepare(o->checkpoints, problem)) &&
+        (o->export_folder == NULL || gpt_export(o, &training->corpus, problem))) {
+        open_losses(training, losses, problem);
     }
     return gpt_world_agree(training->world, problem);
 }
@@ -102,12 +134,12 @@ static bool draw_pipeline(struct gpt_training *training, struct gpt_problem *pro
     return right && gpt_world_agree(training->world, problem);
 }
 
-static bool close_output(struct gpt_training *training, FILE *losses, struct gpt_problem *problem)
+static bool close_output(struct gpt_training *training, const struct losses *losses,
+                         struct gpt_problem *problem)
 {
     const struct gpt_options *o = training->options;
-    if (losses != NULL && fclose(losses) != 0) {
-        gpt_fail_errno(problem, o->losses != NULL ? o->losses : o->export_folder,
-                       "cannot be written");
+    if (losses->file != NULL) {
+        gpt_close_file(losses->file, losses->path, problem);
     }
     if (o->curve != NULL && training->world->rank == 0) {
         gpt_curve_write(o->curve, &training->training_curve, &training->validation_curve, problem);
@@ -136,6 +168,28 @@ static void introduce(struct gpt_training *training)
                      training->corpus.bytes);
 }
 
+// Ranks that read texts of other lengths would train on other batches.
+static bool same_corpus(struct gpt_training *training, struct gpt_problem *problem)
+{
+    struct gpt_world *world = training->world;
+    const size_t mine = training->corpus.bytes;
+    size_t *all = calloc((size_t)world->size, sizeof *all);
+    if (all == NULL) {
+        return gpt_fail(problem, GPT_FAILED, "no memory for what %d ranks have", world->size);
+    }
+    bool right = gpt_world_gather(world, &mine, sizeof mine, all, problem);
+    for (int rank = 1; right && rank < world->size; rank++) {
+        if (all[rank] != all[0]) {
+            gpt_fail(problem, GPT_USAGE,
+                     "corpus: has %zu bytes on rank %d, must be as on rank 0, %zu", all[rank], rank,
+                     all[0]);
+            right = gpt_fail_alike(problem);
+        }
+    }
+    free(all);
+    return right;
+}
+
 // ---- The training -------------------------------------------------------------------------------
 
 static bool validate(struct gpt_training *training, struct gpt_problem *problem)
@@ -160,13 +214,17 @@ static bool after(struct gpt_training *training, struct gpt_problem *problem)
     const struct gpt_options *o = training->options;
     uint64_t step = training->step;
     bool is_last = step == (uint64_t)o->steps;
-    // The picture first: a validation is a run of the pipeline too.
-    bool right = o->pipeline == NULL || !is_last || draw_pipeline(training, problem);
+    // The checkpoint first, so that nothing else can cost it. The picture before a validation,
+    // which is a run of the pipeline too.
+    bool right = true;
+    if (o->checkpoints != NULL && (is_last || is_due(o->save_every, step, o->steps))) {
+        right = save(training, problem);
+    }
+    if (right && o->pipeline != NULL && is_last) {
+        right = draw_pipeline(training, problem);
+    }
     if (right && is_due(o->validate_every, step, o->steps)) {
         right = validate(training, problem);
-    }
-    if (right && o->checkpoints != NULL && (is_last || is_due(o->save_every, step, o->steps))) {
-        right = save(training, problem);
     }
     if (right && o->memory && is_last) {
         right = gpt_memory_table(training, problem);
@@ -201,7 +259,10 @@ static bool run(struct gpt_training *training, FILE *losses, struct gpt_problem 
 static bool train(struct gpt_training *training, const char *step, struct gpt_problem *problem)
 {
     const struct gpt_options *o = training->options;
-    FILE *losses = NULL;
+    struct losses losses = {NULL, ""};
+    if (!same_corpus(training, problem)) {
+        return false;
+    }
     if (step != NULL && !load(training, step, problem)) {
         return false;
     }
@@ -217,14 +278,13 @@ static bool train(struct gpt_training *training, const char *step, struct gpt_pr
         return false;
     }
     gpt_progress_skip(&training->progress);
-    bool right = run(training, losses, problem);
-    if (!right) {
-        if (losses != NULL) {
-            (void)fclose(losses);
+    if (!run(training, losses.file, problem)) {
+        if (losses.file != NULL) {
+            (void)fclose(losses.file);
         }
         return false;
     }
-    return close_output(training, losses, problem);
+    return close_output(training, &losses, problem);
 }
 
 bool gpt_train(const struct gpt_options *options, struct gpt_world *world, const char *step,

@@ -9,23 +9,14 @@
 
 // ---- Opening ------------------------------------------------------------------------------------
 
-// A problem that every rank finds by itself in the same words is told by rank 0.
-static bool same_on_all(struct gpt_problem *problem, bool right)
-{
-    if (!right) {
-        problem->teller = 0;
-    }
-    return right;
-}
-
 static bool check_batch(const struct gpt_options *o, const struct gpt_training *training,
                         struct gpt_problem *problem)
 {
-    int parts = training->data_ranks * o->micro_batches;
+    long long parts = (long long)training->data_ranks * o->micro_batches;
     return o->batch % parts == 0 ||
            gpt_fail(problem, GPT_USAGE,
                     "--batch is %d, must be a multiple of dp x ep x micro-batches, which is "
-                    "%d x %d x %d = %d",
+                    "%d x %d x %d = %lld",
                     o->batch, training->mesh.dp, training->mesh.ep, o->micro_batches, parts);
 }
 
@@ -45,18 +36,15 @@ static bool open_mesh(struct gpt_training *training, struct gpt_problem *problem
 {
     const struct gpt_options *o = training->options;
     struct tuttiMesh *mesh = &training->mesh;
-    if (!same_on_all(problem, gpt_nccl(problem, gpt_config_check(&o->config, o->pp, o->ep, o->tp),
-                                       "model")) ||
-        !same_on_all(problem, gpt_nccl(problem,
-                                       tuttiMeshCreate(training->world->comm, o->dp, o->pp, o->ep,
-                                                       o->tp, mesh),
-                                       "mesh"))) {
-        return false;
+    if (!gpt_nccl(problem, gpt_config_check(&o->config, o->pp, o->ep, o->tp), "model") ||
+        !gpt_nccl(problem, tuttiMeshCreate(training->world->comm, o->dp, o->pp, o->ep, o->tp, mesh),
+                  "mesh")) {
+        return gpt_fail_alike(problem);
     }
     training->data_ranks = mesh->dp * mesh->ep;
     training->data_rank = mesh->dpRank * mesh->ep + mesh->epRank;
     training->batch_tokens = (size_t)o->batch * (size_t)o->config.context;
-    return same_on_all(problem, check_batch(o, training, problem));
+    return check_batch(o, training, problem) || gpt_fail_alike(problem);
 }
 
 static bool open_model(struct gpt_training *training, struct gpt_problem *problem)
@@ -75,13 +63,14 @@ static bool open_model(struct gpt_training *training, struct gpt_problem *proble
                   gpt_model_create(&o->config, shape, &training->mesh, training->stream,
                                    &training->model),
                   "model")) {
-        return false;
+        return gpt_fail_alike(problem);
     }
     struct tuttiPipelineOptions how = TUTTI_PIPELINE_OPTIONS_INITIALIZER;
     how.schedule = schedule;
     how.microBatches = o->micro_batches;
     how.inputElements = how.outputElements = gpt_stage_elements(training->model);
-    how.activationType = how.gradientType = gpt_model_data_type(training->model);
+    how.activationType = gpt_model_data_type(training->model);
+    how.gradientType = gpt_model_gradient_type(training->model);
     how.forward = gpt_stage_forward;
     how.backward = gpt_stage_backward;
     how.context = training->model;
@@ -194,20 +183,20 @@ static bool begin(struct gpt_training *training, bool validation, uint64_t round
 }
 
 // Which rank of the mesh has a loss that is not finite.
-static bool fail_not_finite(const struct gpt_training *training, const char *what, uint64_t step,
+static void fail_not_finite(const struct gpt_training *training, const char *what, uint64_t step,
                             int rank, struct gpt_problem *problem)
 {
     const struct tuttiMesh *mesh = &training->mesh;
     const struct gpt_losses *losses = &training->losses[rank];
     bool entropy = !isfinite(losses->cross_entropy);
     double value = entropy ? losses->cross_entropy : losses->balance;
-    return gpt_fail(problem, GPT_FAILED,
-                    "step %llu: the %s is %s: the first rank with it is %d (dp %d, pp %d, ep %d, "
-                    "tp %d), in its %s",
-                    (unsigned long long)step, what, isnan(value) ? "nan" : "infinite", rank,
-                    rank / (mesh->pp * mesh->ep * mesh->tp),
-                    rank / (mesh->ep * mesh->tp) % mesh->pp, rank / mesh->tp % mesh->ep,
-                    rank % mesh->tp, entropy ? "cross-entropy" : "balance loss");
+    gpt_fail(problem, GPT_FAILED,
+             "step %llu: the %s is %s: the first rank with it is %d (dp %d, pp %d, ep %d, "
+             "tp %d), in its %s",
+             (unsigned long long)step, what, isnan(value) ? "nan" : "infinite", rank,
+             rank / (mesh->pp * mesh->ep * mesh->tp), rank / (mesh->ep * mesh->tp) % mesh->pp,
+             rank / mesh->tp % mesh->ep, rank % mesh->tp,
+             entropy ? "cross-entropy" : "balance loss");
 }
 
 // The sums of all ranks' losses, in rank order: the same on all.
@@ -222,7 +211,9 @@ static bool sum_losses(struct gpt_training *training, const char *what, uint64_t
     for (int rank = 0; rank < training->world->size; rank++) {
         const struct gpt_losses *losses = &training->losses[rank];
         if (!isfinite(losses->cross_entropy) || !isfinite(losses->balance)) {
-            return same_on_all(problem, fail_not_finite(training, what, step, rank, problem));
+            fail_not_finite(training, what, step, rank, problem);
+            problem->teller = 0; // all ranks have found it
+            return false;
         }
         sum->cross_entropy += losses->cross_entropy;
         sum->balance += losses->balance;

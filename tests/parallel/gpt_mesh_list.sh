@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2034 # used there
 
-# name;ranks;options. What is compared with: "one", and for models with experts "moe".
+# name;ranks;options. What is compared with: "one", for models with experts "moe", for bf16 "bf16": sums of tensor ranks are
+# rounded to bf16, so bf16 is compared without these.
 meshes=(
     "one;1;"
     "dp2;2;"
@@ -30,6 +31,10 @@ meshes=(
     "dp2xep2-zero1;4;--ep 2 --zero --bucket-bytes 50000"
     "ep2xtp2-sp;4;--ep 2 --tp 2 --sp"
     "ep2xpp2;4;--ep 2 --pp 2"
+    "bf16;1;--type bf16"
+    "bf16-dp2-zero1;2;--type bf16 --zero"
+    "bf16-pp2;2;--type bf16 --pp 2"
+    "bf16-dp2xpp2-zero1;4;--type bf16 --pp 2 --zero"
 )
 experts=(--experts 4 --moe-every 2)
 
