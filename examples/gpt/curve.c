@@ -65,11 +65,17 @@ static double mark_distance(double range)
     return power * (times > 5 ? 10 : times > 2 ? 5 : times > 1 ? 2 : 1);
 }
 
+// How many multiples of the distance are in a range.
+static int marks_in(double low, double high, double distance)
+{
+    return (int)(floor(high / distance) - ceil(low / distance)) + 1;
+}
+
 static void draw_marks(FILE *file, const struct frame *frame)
 {
     double distance = mark_distance(frame->high - frame->low);
-    for (double loss = ceil(frame->low / distance) * distance; loss <= frame->high;
-         loss += distance) {
+    for (int i = 0; i < marks_in(frame->low, frame->high, distance); i++) {
+        double loss = (ceil(frame->low / distance) + i) * distance;
         double y = y_of(frame, loss);
         (void)fprintf(file,
                       "<path class=\"mark\" d=\"M%d %.1fH%d\"/>"
@@ -77,8 +83,8 @@ static void draw_marks(FILE *file, const struct frame *frame)
                       LEFT, y, WIDTH - RIGHT, LEFT - 8, y + 4, loss);
     }
     distance = fmax(1, mark_distance(frame->last - frame->first));
-    for (double step = ceil(frame->first / distance) * distance; step <= frame->last;
-         step += distance) {
+    for (int i = 0; i < marks_in(frame->first, frame->last, distance); i++) {
+        double step = (ceil(frame->first / distance) + i) * distance;
         (void)fprintf(file, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n",
                       x_of(frame, step), HEIGHT - BOTTOM + 18, step);
     }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.h"
 
+#include "words.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -298,7 +300,7 @@ static int read_argument(int argc, char **argv, int i, struct gpt_options *optio
         return 1;
     }
     size_t length = strncmp(argument, "--", 2) == 0 ? strcspn(argument + 2, "=") : 0;
-    const struct row *row = find_row(argument + 2 * (length > 0), length);
+    const struct row *row = find_row(argument + (length > 0 ? 2 : 0), length);
     if (length == 0 || row == NULL) {
         gpt_fail(problem, GPT_USAGE, "there is no option \"%s\"; --help lists all", argument);
         return 0;
@@ -428,8 +430,8 @@ static bool read_settings(struct gpt_options *options, const char *settings, con
 {
     while (*settings != 0) {
         char name[WORD_BYTES], value[WORD_BYTES], whose[256];
-        int used = 0;
-        if (sscanf(settings, "%63s %63s%n", name, value, &used) != 2 || settings[used] != '\n') {
+        if (!gpt_read_word(&settings, name, sizeof name) || !gpt_read_text(&settings, " ") ||
+            !gpt_read_word(&settings, value, sizeof value) || !gpt_read_text(&settings, "\n")) {
             return gpt_fail(problem, GPT_FAILED, "%s: a setting is not NAME VALUE", where);
         }
         const struct row *row = find_row(name, strlen(name));
@@ -441,7 +443,6 @@ static bool read_settings(struct gpt_options *options, const char *settings, con
             problem->status = GPT_FAILED;
             return false;
         }
-        settings += used + 1;
     }
     return true;
 }
