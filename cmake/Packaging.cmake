@@ -8,7 +8,7 @@ else()
     set(TUTTI_CUDART_FLAG "")
 endif()
 
-foreach(name nccl tutti)
+foreach(name nccl tutti tutti_parallel)
     configure_file(${PROJECT_SOURCE_DIR}/cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/lib/pkgconfig/${name}.pc @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/lib/pkgconfig/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()

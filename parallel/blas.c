@@ -2,12 +2,12 @@
 #include "blas.h"
 
 #include "fail.h"
+#include "settings.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -46,7 +46,7 @@ static bool load(const char *library)
 static void find(void)
 {
     static const char *const libraries[] = {"libopenblas.so.0", "libcblas.so.3", "libblas.so.3"};
-    const char *named = getenv("TUTTI_BLAS"); // NOLINT(concurrency-mt-unsafe): read once
+    const char *named = parallel_setting(PARALLEL_SETTING_BLAS);
     if (named != NULL && named[0] != 0) {
         if (strcmp(named, "none") != 0 && !load(named)) {
             (void)snprintf(name, sizeof name, "%s", named);

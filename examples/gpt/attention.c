@@ -107,11 +107,9 @@ static ncclResult_t forward_block(const struct block *b, real *scores, stored *o
 ncclResult_t gpt_attention_forward(const struct gpt_attention *attention, stored *out)
 {
     size_t blocks = (attention->length + GPT_ATTENTION_BLOCK - 1) / GPT_ATTENTION_BLOCK;
-    for (size_t head = 0; head < attention->sequences * attention->heads; head++) {
-        for (size_t index = 0; index < blocks; index++) {
-            struct block b = block_of(attention, head, index);
-            TRY(forward_block(&b, attention->scratch, out));
-        }
+    for (size_t i = 0; i < attention->sequences * attention->heads * blocks; i++) {
+        struct block b = block_of(attention, i / blocks, i % blocks);
+        TRY(forward_block(&b, attention->scratch, out));
     }
     return ncclSuccess;
 }
@@ -167,11 +165,9 @@ ncclResult_t gpt_attention_backward(const struct gpt_attention *attention, const
                                     real *dqkv)
 {
     size_t blocks = (attention->length + GPT_ATTENTION_BLOCK - 1) / GPT_ATTENTION_BLOCK;
-    for (size_t head = 0; head < attention->sequences * attention->heads; head++) {
-        for (size_t index = blocks; index-- > 0;) {
-            struct block b = block_of(attention, head, index);
-            TRY(backward_block(&b, attention->scratch, dout, dqkv));
-        }
+    for (size_t i = 0; i < attention->sequences * attention->heads * blocks; i++) {
+        struct block b = block_of(attention, i / blocks, blocks - 1 - i % blocks);
+        TRY(backward_block(&b, attention->scratch, dout, dqkv));
     }
     return ncclSuccess;
 }

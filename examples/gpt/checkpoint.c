@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint.h"
 
+#include "words.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -86,6 +88,7 @@ static bool remove_leftovers(const char *folder, struct gpt_problem *problem)
         return gpt_fail_errno(problem, folder, "cannot be opened");
     }
     bool right = true;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): this folder is read by this thread alone
     for (struct dirent *entry; right && (entry = readdir(entries)) != NULL;) {
         char path[GPT_PATH_MAX];
         if (strncmp(entry->d_name, temporary_prefix, sizeof temporary_prefix - 1) == 0) {
@@ -254,11 +257,12 @@ static bool find_highest(const char *path, char *name, size_t room, struct gpt_p
         return gpt_fail_errno(problem, path, "cannot be opened");
     }
     name[0] = 0;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): this folder is read by this thread alone
     for (struct dirent *entry; (entry = readdir(entries)) != NULL;) {
+        const char *at = entry->d_name;
         uint64_t step;
-        int used = 0; // a name with more behind the number is no checkpoint's
-        if (sscanf(entry->d_name, "step-%20" SCNu64 "%n", &step, &used) == 1 &&
-            entry->d_name[used] == 0 && (size_t)used < room && (name[0] == 0 || step > highest)) {
+        if (gpt_read_text(&at, step_prefix) && gpt_read_number(&at, UINT64_MAX, &step) &&
+            *at == 0 && strlen(entry->d_name) < room && (name[0] == 0 || step > highest)) {
             highest = step;
             (void)stpcpy(name, entry->d_name);
         }

@@ -225,8 +225,12 @@ static void nothing_there(void)
     EXPECT_EQ(load(FAKE_ROWS, 0, 1, &problem), 0);
     EXPECT_CONTAINS(problem.text, "checkpoints: cannot be opened");
     memset(&problem, 0, sizeof problem);
-    char command[256];
-    (void)snprintf(command, sizeof command, "mkdir -p '%s'", folder);
+    char command[512];
+    // Folders with other names are the user's own.
+    (void)snprintf(
+        command, sizeof command,
+        "mkdir -p '%s' && cd '%s' && mkdir step-000099-old step-99999999999999999999 step-", folder,
+        folder);
     EXPECT_EQ(system(command), 0);
     EXPECT_EQ(load(FAKE_ROWS, 0, 1, &problem), 0);
     EXPECT_CONTAINS(problem.text, "there is no checkpoint in it");

@@ -101,6 +101,19 @@ static ncclResult_t make_boundary(struct gpt_model *model)
     return tuttiBoundaryRows(model->boundary, &model->scratch.rows);
 }
 
+// Of every layer with experts, in every slot.
+static ncclResult_t make_slot_rows(struct gpt_model *model, size_t rows)
+{
+    const struct gpt_sizes *sizes = &model->sizes;
+    for (int i = 0; i < model->shape.slots * sizes->layers; i++) {
+        if (!gpt_is_moe(&model->config, sizes->first_layer + i % sizes->layers)) {
+            continue;
+        }
+        TRY(gpt_grow(&model->slot_layers[i].rows, gpt_expert_bytes(sizes, rows), model->stream));
+    }
+    return ncclSuccess;
+}
+
 // With memory for the first rows. The stages of a pipeline differ in layers, not in this.
 static ncclResult_t make_moe(struct gpt_model *model)
 {
@@ -124,13 +137,7 @@ static ncclResult_t make_moe(struct gpt_model *model)
                  model->stream));
     TRY(gpt_grow(&model->scratch.expert_dx, rows.of_rank * sizes->width * sizes->real_bytes,
                  model->stream));
-    for (int i = 0; i < model->shape.slots * sizes->layers; i++) {
-        if (gpt_is_moe(config, sizes->first_layer + i % sizes->layers)) {
-            TRY(gpt_grow(&model->slot_layers[i].rows, gpt_expert_bytes(sizes, rows.of_rank),
-                         model->stream));
-        }
-    }
-    return ncclSuccess;
+    return make_slot_rows(model, rows.of_rank);
 }
 
 static ncclResult_t make_all(struct gpt_model *model)

@@ -86,7 +86,7 @@ ncclResult_t gpt_experts_forward(struct gpt_model *model, int layer, struct gpt_
     TRY(gpt_grow(&kept->rows, gpt_expert_bytes(s, received->rowCount), model->stream));
     TRY(middle_of(model, received, &middle));
     struct gpt_expert_rows rows = gpt_expert_rows(model, kept, received->rowCount);
-    if (received->rowCount > 0) {
+    if (rows.in != NULL && received->rowCount > 0) {
         memcpy(rows.in, received->rows, received->rowCount * s->width * sizeof(stored));
     }
     for (int e = 0; e < received->experts; e++) {
@@ -124,6 +124,27 @@ static ncclResult_t backward_one(struct gpt_model *model, const struct gpt_mlp_p
                      gpt_gradient(model, gpt_mlp_first(mlp)));
 }
 
+// Expert `e`; its gradients are complete then.
+static ncclResult_t backward_expert(struct gpt_model *model, int layer, int e,
+                                    const struct tuttiMoeReceived *received,
+                                    const struct gpt_expert_rows *all, const struct middle *middle,
+                                    const real *dout)
+{
+    const struct gpt_sizes *s = &model->sizes;
+    const struct gpt_mlp_parameters *mlp = &model->layers[layer].experts[e];
+    size_t count = received->counts[e], first = received->offsets[e];
+    if (count > 0) {
+        const struct gpt_expert_rows rows = {all->in + first * s->width,
+                                             all->hidden + first * s->hidden,
+                                             all->out + first * s->width};
+        TRY(backward_one(model, mlp, count, &rows, middle, dout + first * s->width,
+                         (real *)model->scratch.expert_dx.data + first * s->width));
+    }
+    TRY(gpt_is_ready(model, mlp->down));
+    TRY(gpt_is_ready(model, mlp->up));
+    return gpt_is_ready(model, mlp->gate);
+}
+
 ncclResult_t gpt_experts_backward(struct gpt_model *model, int layer, struct gpt_slot *slot,
                                   const struct tuttiMoeReceived *received, const real *dout)
 {
@@ -134,18 +155,7 @@ ncclResult_t gpt_experts_backward(struct gpt_model *model, int layer, struct gpt
                  model->stream));
     struct gpt_expert_rows all = gpt_expert_rows(model, &slot->layers[layer], received->rowCount);
     for (int e = received->experts - 1; e >= 0; e--) {
-        const struct gpt_mlp_parameters *mlp = &model->layers[layer].experts[e];
-        size_t count = received->counts[e], first = received->offsets[e];
-        if (count > 0) {
-            const struct gpt_expert_rows rows = {all.in + first * s->width,
-                                                 all.hidden + first * s->hidden,
-                                                 all.out + first * s->width};
-            TRY(backward_one(model, mlp, count, &rows, &middle, dout + first * s->width,
-                             (real *)model->scratch.expert_dx.data + first * s->width));
-        }
-        TRY(gpt_is_ready(model, mlp->down));
-        TRY(gpt_is_ready(model, mlp->up));
-        TRY(gpt_is_ready(model, mlp->gate));
+        TRY(backward_expert(model, layer, e, received, &all, &middle, dout));
     }
     return ncclSuccess;
 }

@@ -2,12 +2,23 @@
 #include "losses.h"
 
 #include "storage.h"
+#include "words.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+// "NUMBER LOSS" of a step up to `step`.
+static bool read_line(const char *line, uint64_t step, uint64_t *number, double *loss)
+{
+    char *end;
+    if (!gpt_read_number(&line, step, number) || !gpt_read_text(&line, " ")) {
+        return false;
+    }
+    *loss = strtod(line, &end);
+    return end != line && *end == '\n';
+}
 
 // Bytes of the lines that stay.
 static bool keep(const char *text, uint64_t step, struct gpt_curve *curve, size_t *bytes,
@@ -17,7 +28,7 @@ static bool keep(const char *text, uint64_t step, struct gpt_curve *curve, size_
     for (const char *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         uint64_t number;
         double loss;
-        if (sscanf(line, "%" SCNu64 " %lf", &number, &loss) != 2 || number > step) {
+        if (!read_line(line, step, &number, &loss)) {
             break;
         }
         if (!gpt_curve_add(curve, (int)number, loss, problem)) {

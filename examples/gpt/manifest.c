@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "manifest.h"
 
+#include "words.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,12 +89,15 @@ static bool check_end(char *text, size_t bytes)
 static bool add_file(struct gpt_manifest *manifest, const char *line)
 {
     struct gpt_file_mark mark;
-    int rank = -1, used = 0;
-    int fields = sscanf(line, "file %d %" SCNu64 " %" SCNu64 " %64s%n", &rank, &mark.bytes,
-                        &mark.header, mark.checksum, &used);
-    if (fields != 4 || line[used] != 0 || rank < manifest->file_count || rank >= RANKS_LIMIT) {
+    uint64_t number;
+    bool right = gpt_read_number(&line, RANKS_LIMIT - 1, &number) && gpt_read_text(&line, " ") &&
+                 gpt_read_number(&line, UINT64_MAX, &mark.bytes) && gpt_read_text(&line, " ") &&
+                 gpt_read_number(&line, UINT64_MAX, &mark.header) && gpt_read_text(&line, " ") &&
+                 gpt_read_word(&line, mark.checksum, sizeof mark.checksum) && *line == 0;
+    if (!right || (int)number < manifest->file_count) {
         return false;
     }
+    int rank = (int)number;
     struct gpt_file_mark *files = realloc(manifest->files, ((size_t)rank + 1) * sizeof *files);
     if (files == NULL) {
         return false;
@@ -118,14 +123,14 @@ static bool add_setting(struct gpt_manifest *manifest, const char *line)
 
 static bool read_line(struct gpt_manifest *manifest, const char *line)
 {
-    int used = 0;
-    if (strncmp(line, "setting ", 8) == 0) {
-        return add_setting(manifest, line + 8);
+    if (gpt_read_text(&line, "setting ")) {
+        return add_setting(manifest, line);
     }
-    if (strncmp(line, "file ", 5) == 0) {
+    if (gpt_read_text(&line, "file ")) {
         return add_file(manifest, line);
     }
-    return sscanf(line, "step %" SCNu64 "%n", &manifest->step, &used) == 1 && line[used] == 0;
+    return gpt_read_text(&line, "step ") && gpt_read_number(&line, UINT64_MAX, &manifest->step) &&
+           *line == 0;
 }
 
 static bool read_lines(struct gpt_manifest *manifest, char *text)

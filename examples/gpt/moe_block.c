@@ -59,27 +59,39 @@ static ncclResult_t forget_route(struct gpt_layer_activations *kept)
     return tuttiMoeRouteDestroy(old);
 }
 
+// Tokens go to their experts' ranks; what has come here is in `received`.
+static ncclResult_t dispatch(struct gpt_model *model, int layer, struct gpt_layer_activations *kept,
+                             struct tuttiMoeReceived *received)
+{
+    TRY(gpt_wait(model));
+    TRY(route(model, layer, kept));
+    TRY(tuttiMoeDispatch(model->moe, model->scratch.rows, model->extent.tokens,
+                         kept->router_indices, kept->router_weights, &kept->route, model->stream));
+    return tuttiMoeGetReceived(kept->route, received);
+}
+
+// Of all tensor ranks' parts of rows the sum, unless that is taken where sequences are split.
+static ncclResult_t sum_parts(struct gpt_model *model, void *rows, ncclDataType_t type)
+{
+    if (model->shape.sequence_parallel) {
+        return ncclSuccess;
+    }
+    return ncclAllReduce(rows, rows, model->extent.tokens * model->sizes.width, type, ncclSum,
+                         model->mesh->tpComm, model->stream);
+}
+
 ncclResult_t gpt_moe_forward(struct gpt_model *model, int layer, struct gpt_slot *slot)
 {
     struct gpt_layer_activations *kept = &slot->layers[layer];
     struct gpt_scratch *scratch = &model->scratch;
     struct tuttiMoeReceived received;
-    size_t tokens = model->extent.tokens;
     TRY(forget_route(kept));
-    TRY(gpt_wait(model));
-    TRY(route(model, layer, kept));
-    TRY(tuttiMoeDispatch(model->moe, scratch->rows, tokens, kept->router_indices,
-                         kept->router_weights, &kept->route, model->stream));
-    TRY(tuttiMoeGetReceived(kept->route, &received));
+    TRY(dispatch(model, layer, kept, &received));
     TRY(gpt_wait(model));
     TRY(gpt_experts_forward(model, layer, slot, &received));
     TRY(tuttiMoeCombine(kept->route, gpt_expert_rows(model, kept, received.rowCount).out,
                         scratch->rows, model->stream));
-    if (!model->shape.sequence_parallel) {
-        TRY(ncclAllReduce(scratch->rows, scratch->rows, tokens * model->sizes.width,
-                          (ncclDataType_t)GPT_STORED_NCCL, ncclSum, model->mesh->tpComm,
-                          model->stream));
-    }
+    TRY(sum_parts(model, scratch->rows, (ncclDataType_t)GPT_STORED_NCCL));
     return model->training ? ncclSuccess : forget_route(kept);
 }
 
@@ -112,33 +124,36 @@ static ncclResult_t router_backward(struct gpt_model *model, int layer,
     return gpt_is_ready(model, parameter);
 }
 
+// The gradients of the experts' rows, of which `rows` have come here, and of the weights. Each
+// tensor rank's rows are parts of sums, and so are products with them.
+static ncclResult_t combine_backward(struct gpt_model *model,
+                                     const struct gpt_layer_activations *kept, const real *dy,
+                                     size_t rows, void **dout, real *dweights)
+{
+    TRY(tuttiMoeCombineBackward(kept->route, dy, gpt_expert_rows(model, kept, rows).out, dout,
+                                dweights, model->stream));
+    return ncclAllReduce(dweights, dweights, model->extent.tokens * model->sizes.top_k,
+                         (ncclDataType_t)GPT_REAL_NCCL, ncclSum, model->mesh->tpComm,
+                         model->stream);
+}
+
 ncclResult_t gpt_moe_backward(struct gpt_model *model, int layer, struct gpt_slot *slot,
                               const real *dy)
 {
-    const ncclDataType_t type = (ncclDataType_t)GPT_REAL_NCCL;
     struct gpt_layer_activations *kept = &slot->layers[layer];
     struct gpt_scratch *scratch = &model->scratch;
     struct tuttiMoeReceived received;
-    size_t tokens = model->extent.tokens;
     real *dlogits = scratch->drouter;
-    real *dweights = dlogits + tokens * model->sizes.experts;
+    real *dweights = dlogits + model->extent.tokens * model->sizes.experts;
     void *dout = NULL;
     TRY(tuttiMoeGetReceived(kept->route, &received));
-    // Each tensor rank's rows are parts of sums, and so are products with them.
-    TRY(tuttiMoeCombineBackward(kept->route, dy,
-                                gpt_expert_rows(model, kept, received.rowCount).out, &dout,
-                                dweights, model->stream));
-    TRY(ncclAllReduce(dweights, dweights, tokens * model->sizes.top_k, type, ncclSum,
-                      model->mesh->tpComm, model->stream));
+    TRY(combine_backward(model, kept, dy, received.rowCount, &dout, dweights));
     TRY(gpt_wait(model));
     TRY(gpt_experts_backward(model, layer, slot, &received, dout));
     TRY(tuttiMoeDispatchBackward(kept->route, scratch->expert_dx.data, scratch->drows,
                                  model->stream));
     TRY(gpt_wait(model));
     TRY(router_backward(model, layer, kept, dweights, dlogits));
-    if (!model->shape.sequence_parallel) {
-        TRY(ncclAllReduce(scratch->drows, scratch->drows, tokens * model->sizes.width, type,
-                          ncclSum, model->mesh->tpComm, model->stream));
-    }
+    TRY(sum_parts(model, scratch->drows, (ncclDataType_t)GPT_REAL_NCCL));
     return forget_route(kept);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "piece_file.h"
 
+#include "words.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -126,18 +128,29 @@ static const char *type_name(int type)
     return gpt_data_type_name((ncclDataType_t)type);
 }
 
+static bool read_size(const char **at, size_t *size)
+{
+    uint64_t number;
+    bool right = gpt_read_number(at, SIZE_MAX, &number);
+    *size = right ? number : 0;
+    return right;
+}
+
 static bool read_line(const char *line, struct stored *s)
 {
     char kind[16], type[16];
     struct gpt_piece *p = &s->piece;
-    int used = 0;
-    int fields = sscanf(line,
-                        "piece %127s %15s %15s %20zu %20zu %20zu %20zu %20zu %20zu %20zu %20zu "
-                        "%20zu %64s%n",
-                        s->name, kind, type, &p->rows, &p->columns, &p->first_row, &p->row_count,
-                        &p->first_column, &p->column_count, &p->first, &p->count, &s->offset,
-                        s->checksum, &used);
-    if (fields != 13 || line[used] != '\n') {
+    size_t *const numbers[] = {&p->rows,      &p->columns,      &p->first_row,
+                               &p->row_count, &p->first_column, &p->column_count,
+                               &p->first,     &p->count,        &s->offset};
+    bool right = gpt_read_text(&line, "piece ") && gpt_read_word(&line, s->name, sizeof s->name) &&
+                 gpt_read_text(&line, " ") && gpt_read_word(&line, kind, sizeof kind) &&
+                 gpt_read_text(&line, " ") && gpt_read_word(&line, type, sizeof type);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        right = right && gpt_read_text(&line, " ") && read_size(&line, numbers[i]);
+    }
+    if (!right || !gpt_read_text(&line, " ") ||
+        !gpt_read_word(&line, s->checksum, sizeof s->checksum) || *line != '\n') {
         return false;
     }
     int k = find_name(kind, kind_name, GPT_KINDS), t = find_name(type, type_name, ncclNumTypes);

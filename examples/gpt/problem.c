@@ -11,7 +11,7 @@ bool gpt_fail(struct gpt_problem *problem, int status, const char *format, ...)
     if (problem->status == 0) {
         va_list arguments;
         va_start(arguments, format);
-        vsnprintf(problem->text, sizeof problem->text, format, arguments);
+        (void)vsnprintf(problem->text, sizeof problem->text, format, arguments);
         va_end(arguments);
         problem->status = status;
         problem->teller = GPT_EACH_TELLS;

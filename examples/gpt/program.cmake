@@ -1,7 +1,8 @@
 # The program that trains and samples, and its tests. SPDX-License-Identifier: Apache-2.0
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 add_library(gpt_training STATIC adamw.c checkpoint.c choose.c corpus.c curve.c export.c losses.c manifest.c memory.c optimizer.c
-    options.c piece.c piece_file.c problem.c progress.c sample.c state.c storage.c train.c training.c world.c)
+    options.c piece.c piece_file.c problem.c progress.c sample.c state.c storage.c train.c training.c words.c
+    world.c)
 target_compile_definitions(gpt_training PRIVATE _GNU_SOURCE)
 target_link_libraries(gpt_training PUBLIC gpt_core PkgConfig::SODIUM)
 tutti_warnings(gpt_training)
@@ -28,3 +29,4 @@ gpt_program_test(corpus LABELS unit)
 gpt_program_test(adamw LABELS unit)
 gpt_program_test(options LABELS unit)
 gpt_program_test(output LABELS unit)
+gpt_program_test(words LABELS unit)

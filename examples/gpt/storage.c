@@ -135,8 +135,10 @@ bool gpt_read_file(const char *path, char **text, size_t *bytes, struct gpt_prob
     if (right) {
         *bytes = (size_t)status.st_size;
         *text = malloc(*bytes + 1);
-        right = *text != NULL ||
-                gpt_fail(problem, GPT_FAILED, "%s: no memory for %zu bytes", path, *bytes);
+        if (*text == NULL) {
+            close(fd);
+            return gpt_fail(problem, GPT_FAILED, "%s: no memory for %zu bytes", path, *bytes);
+        }
     }
     if (right && !read_all(fd, *text, *bytes, path, problem)) {
         free(*text);
@@ -171,6 +173,7 @@ bool gpt_remove_folder(const char *path, struct gpt_problem *problem)
         return errno == ENOENT || gpt_fail_errno(problem, path, "cannot be opened");
     }
     bool right = true;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): this folder is read by this thread alone
     for (struct dirent *entry; right && (entry = readdir(folder)) != NULL;) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
             gpt_storage_change();

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A C program from outside: two ranks of one process, driven by one thread, make a communicator and
 // ask it who they are.
+#include "try.h"
+
 #include <nccl.h>
 #include <stdio.h>
 #include <tutti.h>
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        int status = (int)(call);                                                                  \
-        if (status != 0) {                                                                         \
-            fprintf(stderr, "%s gave %d: %s\n", #call, status, ncclGetLastError(NULL));            \
-            return 1;                                                                              \
-        }                                                                                          \
-    } while (0)
 
 int main(void)
 {

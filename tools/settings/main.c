@@ -1,6 +1,7 @@
 // Prints docs/env.md: every setting from the environment, from the tables that are read by.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/params.h"
+#include "parallel/settings.h"
 #include "settings.h"
 
 #include <limits.h>
@@ -32,7 +33,7 @@ static const struct line programs[] = {
 
 static const char head[] =
     "# Environment variables\n\n"
-    "All that the library, the virtual GPUs and the tools read; made from their tables by "
+    "All that the libraries, the virtual GPUs and the tools read; made from their tables by "
     "`./dev docs`. Settings are read once. Wrong values\n"
     "are reported with the allowed ones; numbers then keep their default. What differs from NCCL: "
     "[differences.md](differences.md#settings).\n";
@@ -94,6 +95,11 @@ int main(int argc, char **argv)
     }
     printf("%s", head);
     print_params("tutti", "TUTTI_");
+    print_head("libtutti_parallel");
+    for (int i = 0; i < PARALLEL_SETTINGS; i++) {
+        const struct parallel_setting_row *row = &parallel_setting_rows[i];
+        print_line(&(struct line){row->name, row->values, row->standard, row->since, row->help});
+    }
     print_head("Virtual GPUs");
     for (int i = 0; i < VGPU_SETTINGS; i++) {
         const struct vgpu_setting_row *row = &vgpu_setting_rows[i];
