@@ -83,22 +83,29 @@ static size_t predict_optimizer(const struct gpt_training *training)
     return larger(elements, 1) * gpt_gradient_bytes(type) * (type == GPT_BF16 ? 3 : 2);
 }
 
-// What a stage's end of the pipeline holds, by its documentation: inputs in flight and a gradient
-// that comes, where there is a stage before; outputs and gradients that go, two each (one with one
-// micro-batch); each rounded up to 256 bytes.
+static size_t padded(size_t bytes)
+{
+    return (larger(bytes, 1) + 255) / 256 * 256;
+}
+
+// What a stage's ends of the pipeline hold, by its documentation: inputs in flight and gradients
+// that go, where there is a stage before; outputs that go and a gradient that comes, where there is
+// one after. Two go at once, or one with one micro-batch; each is rounded up to 256 bytes.
 static size_t predict_pipeline(const struct gpt_training *training)
 {
     const struct tuttiMesh *mesh = &training->mesh;
+    enum gpt_type type = training->options->config.type;
     size_t elements = gpt_stage_elements(training->model);
-    size_t bytes = elements * gpt_type_bytes(training->options->config.type);
-    size_t going = training->options->micro_batches == 1 ? 1 : 2, buffers = 0;
+    size_t activations = padded(elements * gpt_type_bytes(type));
+    size_t gradients = padded(elements * gpt_gradient_bytes(type));
+    size_t going = training->options->micro_batches == 1 ? 1 : 2, bytes = 0;
     if (mesh->ppRank > 0) {
-        buffers += (size_t)training->shape.slots + going;
+        bytes += (size_t)training->shape.slots * activations + going * gradients;
     }
     if (mesh->ppRank < mesh->pp - 1) {
-        buffers += 1 + going;
+        bytes += going * activations + gradients;
     }
-    return buffers * ((larger(bytes, 1) + 255) / 256 * 256);
+    return bytes;
 }
 
 // ---- This rank's row ----------------------------------------------------------------------------

@@ -34,7 +34,7 @@ meshes=(
     "bf16;1;--type bf16"
     "bf16-dp2-zero1;2;--type bf16 --zero"
     "bf16-pp2;2;--type bf16 --pp 2"
-    "bf16-dp2xpp2-zero1;4;--type bf16 --pp 2 --zero"
+    "bf16-pp2-zero1;4;--type bf16 --pp 2 --zero"
 )
 experts=(--experts 4 --moe-every 2)
 
