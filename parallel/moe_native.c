@@ -89,7 +89,7 @@ static void push_rows(void *argument, unsigned block, unsigned block_count)
         const int32_t *item = job->item + (job->item_first + i) * job->item_words;
         size_t row = job->list_width > 0 ? (size_t)item[MOE_ITEM_TOKEN] : i;
         for (int32_t r = 0; r < item[MOE_ITEM_RANKS]; r++) {
-            const int32_t *place = item + MOE_ITEM_HEAD + 2 * r;
+            const int32_t *place = item + MOE_ITEM_HEAD + 2 * (size_t)r;
             copy(job, rows, row_of(job, place[0], place[1]), job->from + row * job->row_bytes);
         }
     }
@@ -292,6 +292,22 @@ static ncclResult_t push(const struct tuttiMoe *moe, struct moe_job job, struct 
     return job.item_count == 0 ? ncclSuccess : launch(moe, "moe push", push_rows, &job, stream);
 }
 
+// Rows to the forwarders on other hosts; theirs arrive in the second rail.
+static ncclResult_t cross_hosts(tuttiMoeRoute_t route, const struct moe_job *job,
+                                const char *tokens, cudaStream_t stream)
+{
+    tuttiMoe_t moe = route->moe;
+    struct moe_job packing = *job;
+    TRY(moe_reserve_rail(moe, 0, route->out_rows * job->row_bytes, stream));
+    TRY(moe_reserve_rail(moe, 1, route->in_rows * job->row_bytes, stream));
+    packing.list = route->out_token;
+    packing.list_count = route->out_rows;
+    packing.from = tokens;
+    packing.to = moe->rail[0].memory;
+    TRY(launch(moe, "moe pack", pack_rows, &packing, stream));
+    return moe_rails_out(route, job, stream);
+}
+
 // Rows to all ranks: of other hosts by way of their forwarders.
 static ncclResult_t push_all(tuttiMoeRoute_t route, const struct moe_job *job, const char *tokens,
                              cudaStream_t stream)
@@ -299,15 +315,7 @@ static ncclResult_t push_all(tuttiMoeRoute_t route, const struct moe_job *job, c
     tuttiMoe_t moe = route->moe;
     const char *arrived = NULL;
     if (moe->hosts > 1) {
-        struct moe_job packing = *job;
-        TRY(moe_reserve_rail(moe, 0, route->out_rows * job->row_bytes, stream));
-        TRY(moe_reserve_rail(moe, 1, route->in_rows * job->row_bytes, stream));
-        packing.list = route->out_token;
-        packing.list_count = route->out_rows;
-        packing.from = tokens;
-        packing.to = moe->rail[0].memory;
-        TRY(launch(moe, "moe pack", pack_rows, &packing, stream));
-        TRY(moe_rails_out(route, job, stream));
+        TRY(cross_hosts(route, job, tokens, stream));
         arrived = moe->rail[1].memory;
     }
     struct part before = {0, route->own_first}, own = {route->own_first, 0}, after = {0};
