@@ -110,7 +110,7 @@ static ncclResult_t allocate(const char *call, struct tuttiBuckets *b)
     b->gradients = calloc(n + 1, sizeof *b->gradients); // + 1: calloc of 0 may give NULL
     b->bucket_of = calloc(n + 1, sizeof *b->bucket_of);
     b->told = calloc(n + 1, sizeof *b->told);
-    b->ready = calloc(n + 1, sizeof *b->ready);
+    b->ready = calloc(n + 1, sizeof(cudaEvent_t));
     b->buckets = calloc(n + 1, sizeof *b->buckets);
     b->counts = calloc(ranks, sizeof *b->counts);
     b->displacements = calloc(ranks, sizeof *b->displacements);
@@ -132,6 +132,12 @@ static ncclResult_t make_event(cudaEvent_t *event)
     return ncclSuccess;
 }
 
+static ncclResult_t make_bucket_events(struct bucket *bucket)
+{
+    TRY(make_event(&bucket->reduced));
+    return make_event(&bucket->gathered);
+}
+
 static ncclResult_t make_events(struct tuttiBuckets *b)
 {
     if (b->options.stream == NULL) {
@@ -143,8 +149,7 @@ static ncclResult_t make_events(struct tuttiBuckets *b)
         TRY(make_event(&b->ready[i]));
     }
     for (int i = 0; i < b->bucket_count; i++) {
-        TRY(make_event(&b->buckets[i].reduced));
-        TRY(make_event(&b->buckets[i].gathered));
+        TRY(make_bucket_events(&b->buckets[i]));
     }
     return ncclSuccess;
 }

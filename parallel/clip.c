@@ -116,16 +116,24 @@ static ncclResult_t read_piece(const struct flat *f, size_t begin, size_t elemen
     return ncclSuccess;
 }
 
-static ncclResult_t sum_pieces(const struct flat *f, const int *replicas, void *piece, double *sum)
+// Of the run that begins with part `first`; next: receives the first part behind it.
+static ncclResult_t sum_run(const struct flat *f, int first, const int *replicas, void *piece,
+                            double *sum, int *next)
 {
     size_t most = PIECE_BYTES / f->element_bytes;
+    size_t begin = f->parts[first].offset, end = begin + run_length(f, first, next);
+    for (size_t at = begin; at < end; at += most) {
+        size_t elements = end - at < most ? end - at : most;
+        TRY(read_piece(f, at, elements, piece));
+        *sum += add_squares(f, piece, at, at + elements, first, *next, replicas);
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t sum_runs(const struct flat *f, const int *replicas, void *piece, double *sum)
+{
     for (int first = 0, next = 0; first < f->part_count; first = next) {
-        size_t begin = f->parts[first].offset, end = begin + run_length(f, first, &next);
-        for (size_t at = begin; at < end; at += most) {
-            size_t elements = end - at < most ? end - at : most;
-            TRY(read_piece(f, at, elements, piece));
-            *sum += add_squares(f, piece, at, at + elements, first, next, replicas);
-        }
+        TRY(sum_run(f, first, replicas, piece, sum, &next));
     }
     return ncclSuccess;
 }
@@ -157,7 +165,7 @@ PARALLEL_EXPORT ncclResult_t tuttiSumSquares(const void *buffer, ncclDataType_t 
     if (piece == NULL) {
         return tuttiFail(ncclSystemError, "tuttiSumSquares: no memory");
     }
-    ncclResult_t result = sum_pieces(&f, replicas, piece, &added);
+    ncclResult_t result = sum_runs(&f, replicas, piece, &added);
     free(piece);
     if (result == ncclSuccess) {
         *sum += added;
@@ -240,20 +248,34 @@ static void scale_piece(const struct flat *f, void *piece, size_t elements, doub
     }
 }
 
-static ncclResult_t scale_pieces(const struct flat *f, void *piece, double factor)
+static ncclResult_t write_piece(const struct flat *f, size_t begin, size_t elements,
+                                const void *piece)
+{
+    TRY_CUDA(cudaMemcpyAsync(f->buffer + begin * f->element_bytes, piece,
+                             elements * f->element_bytes, cudaMemcpyHostToDevice, f->stream));
+    TRY_CUDA(cudaStreamSynchronize(f->stream));
+    return ncclSuccess;
+}
+
+// As sum_run.
+static ncclResult_t scale_run(const struct flat *f, int first, void *piece, double factor,
+                              int *next)
 {
     size_t most = PIECE_BYTES / f->element_bytes;
+    size_t begin = f->parts[first].offset, end = begin + run_length(f, first, next);
+    for (size_t at = begin; at < end; at += most) {
+        size_t elements = end - at < most ? end - at : most;
+        TRY(read_piece(f, at, elements, piece));
+        scale_piece(f, piece, elements, factor);
+        TRY(write_piece(f, at, elements, piece));
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t scale_runs(const struct flat *f, void *piece, double factor)
+{
     for (int first = 0, next = 0; first < f->part_count; first = next) {
-        size_t begin = f->parts[first].offset, end = begin + run_length(f, first, &next);
-        for (size_t at = begin; at < end; at += most) {
-            size_t elements = end - at < most ? end - at : most;
-            TRY(read_piece(f, at, elements, piece));
-            scale_piece(f, piece, elements, factor);
-            TRY_CUDA(cudaMemcpyAsync(f->buffer + at * f->element_bytes, piece,
-                                     elements * f->element_bytes, cudaMemcpyHostToDevice,
-                                     f->stream));
-            TRY_CUDA(cudaStreamSynchronize(f->stream));
-        }
+        TRY(scale_run(f, first, piece, factor, &next));
     }
     return ncclSuccess;
 }
@@ -275,7 +297,7 @@ PARALLEL_EXPORT ncclResult_t tuttiScale(void *buffer, ncclDataType_t type,
     if (piece == NULL) {
         return tuttiFail(ncclSystemError, "tuttiScale: no memory");
     }
-    ncclResult_t result = scale_pieces(&f, piece, factor);
+    ncclResult_t result = scale_runs(&f, piece, factor);
     free(piece);
     return result;
 }

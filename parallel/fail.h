@@ -5,6 +5,12 @@
 
 #include "tutti.h"
 
+// It returns what it is given, which clang's analyzer cannot see.
+#ifdef __clang_analyzer__
+// NOLINTNEXTLINE(readability-identifier-naming): the function's own name
+#define tuttiFail(result, ...) (tuttiFail(result, __VA_ARGS__), (result))
+#endif
+
 // Returns on error. Only in functions that own nothing at that point.
 #define TRY(expression)                                                                            \
     do {                                                                                           \

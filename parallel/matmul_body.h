@@ -72,24 +72,32 @@ static struct side turned(const struct side *side)
     return (struct side){side->data, side->type, side->column_stride, side->row_stride};
 }
 
+// c[down x across] += alpha * tile.
+static void add_tile(const struct blocks *blocks, const REAL *tile, size_t down, size_t across,
+                     REAL *c)
+{
+    const size_t width = blocks->tiles->TILE_COLUMNS;
+    const REAL alpha = (REAL)blocks->m->product.alpha;
+    for (size_t y = 0; y < down; y++) {
+        REAL *to = c + y * blocks->stride_c;
+        for (size_t x = 0; x < across; x++) {
+            to[x] += alpha * tile[y * width + x];
+        }
+    }
+}
+
 // c[rows x columns] += alpha * strips of A * strips of B.
 static void multiply_strips(const struct blocks *blocks, size_t rows, size_t columns, size_t inner,
                             REAL *c)
 {
     const size_t width = blocks->tiles->TILE_COLUMNS;
-    const REAL alpha = (REAL)blocks->m->product.alpha;
     REAL tile[TILE_ROWS * TILE_COLUMNS_MOST];
     for (size_t j = 0; j < columns; j += width) {
         size_t across = least(width, columns - j);
         for (size_t i = 0; i < rows; i += TILE_ROWS) {
             size_t down = least(TILE_ROWS, rows - i);
             blocks->tiles->TILE(inner, blocks->a + i * inner, blocks->b + j * inner, tile);
-            for (size_t y = 0; y < down; y++) {
-                REAL *to = c + (i + y) * blocks->stride_c + j;
-                for (size_t x = 0; x < across; x++) {
-                    to[x] += alpha * tile[y * width + x];
-                }
-            }
+            add_tile(blocks, tile, down, across, c + i * blocks->stride_c + j);
         }
     }
 }

@@ -185,7 +185,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMeshCreate(ncclComm_t world, int dp, int pp, i
     TRY(parallel_enter_device(world, &previous));
     ncclResult_t result = make_on_device(&mine, &made);
     parallel_leave_device(previous);
-    if (result == ncclSuccess) {
+    if (result == ncclSuccess && mesh != NULL) {
         *mesh = made;
     } else {
         (void)tuttiMeshDestroy(&made);

@@ -110,7 +110,7 @@ static void push_row(const struct moe_job *job, const struct moe_rows *rows, siz
     const int32_t *item = item_of(job, i);
     size_t row = job->list_width > 0 ? (size_t)item[MOE_ITEM_TOKEN] : i;
     for (int32_t r = 0; r < item[MOE_ITEM_RANKS]; r++) {
-        const int32_t *place = item + MOE_ITEM_HEAD + 2 * r;
+        const int32_t *place = item + MOE_ITEM_HEAD + 2 * (size_t)r;
         copy(job, rows, row_of(job, job->peers[place[0]], place[1]),
              job->from + row * job->row_bytes);
     }
@@ -277,6 +277,21 @@ static ncclResult_t push(const struct tuttiMoe *moe, struct moe_job job, struct 
     return launch(moe, "moe push", push_row, items.end - items.first, &job, stream);
 }
 
+// Rows to the forwarders on other hosts; theirs arrive in the second rail.
+static ncclResult_t cross_hosts(tuttiMoeRoute_t route, const struct moe_job *job,
+                                const char *tokens, cudaStream_t stream)
+{
+    tuttiMoe_t moe = route->moe;
+    struct moe_job packing = *job;
+    TRY(moe_reserve_rail(moe, 0, route->out_rows * job->row_bytes, stream));
+    TRY(moe_reserve_rail(moe, 1, route->in_rows * job->row_bytes, stream));
+    packing.list = route->out_token;
+    packing.from = tokens;
+    packing.to = moe->rail[0].memory;
+    TRY(launch(moe, "moe pack", pack_row, route->out_rows, &packing, stream));
+    return moe_rails_out(route, job, stream);
+}
+
 // Rows to all ranks: of other hosts by way of their forwarders.
 static ncclResult_t push_all(tuttiMoeRoute_t route, const struct moe_job *job, const char *tokens,
                              cudaStream_t stream)
@@ -284,14 +299,7 @@ static ncclResult_t push_all(tuttiMoeRoute_t route, const struct moe_job *job, c
     tuttiMoe_t moe = route->moe;
     const char *arrived = NULL;
     if (moe->hosts > 1) {
-        struct moe_job packing = *job;
-        TRY(moe_reserve_rail(moe, 0, route->out_rows * job->row_bytes, stream));
-        TRY(moe_reserve_rail(moe, 1, route->in_rows * job->row_bytes, stream));
-        packing.list = route->out_token;
-        packing.from = tokens;
-        packing.to = moe->rail[0].memory;
-        TRY(launch(moe, "moe pack", pack_row, route->out_rows, &packing, stream));
-        TRY(moe_rails_out(route, job, stream));
+        TRY(cross_hosts(route, job, tokens, stream));
         arrived = moe->rail[1].memory;
     }
     TRY(push(moe, *job, own_items(route), tokens, true, stream));

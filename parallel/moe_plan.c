@@ -99,7 +99,7 @@ static struct moe_record *begin_record(struct planner *p, int32_t *item, int ran
                                   .slot = (int32_t)p->at.slot[h]++,
                                   .item = (int32_t)p->at.item[h] - 1,
                                   .token = item[MOE_ITEM_TOKEN]};
-    int32_t *place = item + MOE_ITEM_HEAD + 2 * item[MOE_ITEM_RANKS]++;
+    int32_t *place = item + MOE_ITEM_HEAD + 2 * (size_t)item[MOE_ITEM_RANKS]++;
     place[0] = rank % p->moe->lanes;
     place[1] = row;
     return record;
@@ -120,11 +120,11 @@ static void plan_token(struct planner *p, size_t token)
             continue;
         }
         int32_t row = (int32_t)(p->at.row_first[expert] + place);
-        if (rank / p->moe->lanes != last_host) {
+        if (item == NULL || rank / p->moe->lanes != last_host) {
             last_host = rank / p->moe->lanes;
             item = begin_item(p, token, last_host);
         }
-        if (rank != last_rank) {
+        if (record == NULL || rank != last_rank) {
             last_rank = rank;
             record = begin_record(p, item, rank, row);
         }

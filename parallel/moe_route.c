@@ -17,6 +17,18 @@ static ncclResult_t upload(void *to, const void *from, size_t bytes, cudaStream_
     return ncclSuccess;
 }
 
+// The items that other hosts need.
+static ncclResult_t hand_out_across(tuttiMoeRoute_t route, const struct moe_plan *plan,
+                                    cudaStream_t stream)
+{
+    tuttiMoe_t moe = route->moe;
+    size_t word = sizeof(int32_t), item = moe->item_words * word;
+    TRY(moe_reserve_rail(moe, 0, route->out_rows * item, stream));
+    TRY(upload(moe->rail[0].memory, plan->out_item, route->out_rows * item, stream));
+    TRY(upload(route->out_token, plan->out_token, route->out_rows * word, stream));
+    return moe_rails_items(route, (const int32_t *)(const void *)moe->rail[0].memory, stream);
+}
+
 // What this rank has planned, into device memory and to whom it concerns. The plan may be freed
 // afterwards.
 static ncclResult_t hand_out(tuttiMoeRoute_t route, const struct moe_plan *plan,
@@ -31,10 +43,7 @@ static ncclResult_t hand_out(tuttiMoeRoute_t route, const struct moe_plan *plan,
     TRY(upload(route->item + route->own_first * moe->item_words, plan->own_item,
                route->own_items * item, stream));
     if (moe->hosts > 1) {
-        TRY(moe_reserve_rail(moe, 0, route->out_rows * item, stream));
-        TRY(upload(moe->rail[0].memory, plan->out_item, route->out_rows * item, stream));
-        TRY(upload(route->out_token, plan->out_token, route->out_rows * word, stream));
-        TRY(moe_rails_items(route, (const int32_t *)(const void *)moe->rail[0].memory, stream));
+        TRY(hand_out_across(route, plan, stream));
     }
     TRY(moe_send_records(route, route->pair, route->record, moe->record_bytes, false, stream));
     TRY_CUDA(cudaStreamSynchronize(stream));
@@ -94,7 +103,7 @@ static ncclResult_t dispatch(tuttiMoe_t moe, const struct moe_choices *choices,
     moe_counts_free(&counts);
     if (result != ncclSuccess && made != NULL) {
         free_route(made);
-    } else if (result == ncclSuccess) {
+    } else if (result == ncclSuccess && route != NULL) {
         *route = made;
     }
     return result;

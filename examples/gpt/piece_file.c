@@ -290,6 +290,7 @@ static bool check_and_read(const struct reading *r)
     return right;
 }
 
+// NOLINTBEGIN(readability-non-const-parameter): filled is written by way of `reading`
 bool gpt_piece_file_read(const char *path, const struct gpt_file_mark *mark,
                          const struct gpt_piece *wanted, size_t *filled, int count,
                          struct gpt_problem *problem)
@@ -306,3 +307,4 @@ bool gpt_piece_file_read(const char *path, const struct gpt_file_mark *mark,
     close(reading.fd);
     return right;
 }
+// NOLINTEND(readability-non-const-parameter)

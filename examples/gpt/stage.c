@@ -70,23 +70,29 @@ static ncclResult_t leave(struct gpt_model *model, struct gpt_slot *slot, void *
     return gpt_boundary_forward(model, site, model->norm, residual, slot->head_in);
 }
 
+static ncclResult_t forward_layer(struct gpt_model *model, struct gpt_slot *slot, int layer)
+{
+    const struct gpt_layer_parameters *parameters = &model->layers[layer];
+    struct gpt_layer_activations *kept = &slot->layers[layer];
+    TRY(gpt_attention_block_forward(model, layer, slot));
+    TRY(gpt_boundary_forward(model, attention_site(model, slot, layer), parameters->norm2,
+                             kept->attention_in, kept->mlp_in));
+    TRY(parameters->experts == NULL ? gpt_mlp_forward(model, layer, slot)
+                                    : gpt_moe_forward(model, layer, slot));
+    if (layer + 1 == model->sizes.layers) {
+        return ncclSuccess;
+    }
+    TRY(gpt_need(model, model->sizes.first_layer + layer + 1));
+    return gpt_boundary_forward(model, mlp_site(model, slot, layer), parameters[1].norm1,
+                                kept->mlp_in, kept[1].attention_in);
+}
+
 static ncclResult_t forward_layers(struct gpt_model *model, struct gpt_slot *slot,
                                    const void *input, void *output)
 {
     TRY(enter(model, slot, input));
     for (int layer = 0; layer < model->sizes.layers; layer++) {
-        const struct gpt_layer_parameters *parameters = &model->layers[layer];
-        struct gpt_layer_activations *kept = &slot->layers[layer];
-        TRY(gpt_attention_block_forward(model, layer, slot));
-        TRY(gpt_boundary_forward(model, attention_site(model, slot, layer), parameters->norm2,
-                                 kept->attention_in, kept->mlp_in));
-        TRY(parameters->experts == NULL ? gpt_mlp_forward(model, layer, slot)
-                                        : gpt_moe_forward(model, layer, slot));
-        if (layer + 1 < model->sizes.layers) {
-            TRY(gpt_need(model, model->sizes.first_layer + layer + 1));
-            TRY(gpt_boundary_forward(model, mlp_site(model, slot, layer), parameters[1].norm1,
-                                     kept->mlp_in, kept[1].attention_in));
-        }
+        TRY(forward_layer(model, slot, layer));
     }
     return leave(model, slot, output);
 }
@@ -181,6 +187,20 @@ static ncclResult_t backward_embedding(struct gpt_model *model, struct gpt_slot 
     return gpt_is_ready(model, model->embedding);
 }
 
+// The embedding's gradient on the first stage; on others the input's, of that many bytes.
+static ncclResult_t backward_leave(struct gpt_model *model, struct gpt_slot *slot,
+                                   void *input_gradient, size_t bytes)
+{
+    if (model->sizes.first_stage) {
+        TRY(backward_embedding(model, slot));
+    }
+    TRY(gpt_wait(model));
+    if (!model->sizes.first_stage && bytes > 0) {
+        memcpy(input_gradient, model->scratch.dx, bytes);
+    }
+    return ncclSuccess;
+}
+
 static ncclResult_t backward(struct gpt_model *model, struct gpt_slot *slot,
                              const void *output_gradient, void *input_gradient)
 {
@@ -194,14 +214,7 @@ static ncclResult_t backward(struct gpt_model *model, struct gpt_slot *slot,
     for (int layer = model->sizes.layers - 1; layer >= 0; layer--) {
         TRY(backward_layer(model, slot, layer));
     }
-    if (model->sizes.first_stage) {
-        TRY(backward_embedding(model, slot));
-    }
-    TRY(gpt_wait(model));
-    if (!model->sizes.first_stage && bytes > 0) {
-        memcpy(input_gradient, model->scratch.dx, bytes);
-    }
-    return ncclSuccess;
+    return backward_leave(model, slot, input_gradient, bytes);
 }
 
 static ncclResult_t next(struct gpt_model *model, struct gpt_slot *slot, float *logits)
