@@ -57,8 +57,8 @@ static ncclResult_t choose(const char *call, struct tuttiBoundary *b, enum tutti
     const char *why = why_not_fused(&b->norm, &properties);
     if (way == TUTTI_BOUNDARY_FUSED && why != NULL) {
         return tuttiFail(ncclInvalidUsage,
-                         "%s: way is TUTTI_BOUNDARY_FUSED, but %s; use TUTTI_BOUNDARY_AUTO or "
-                         "TUTTI_BOUNDARY_HALVES",
+                         "%s: way is TUTTI_BOUNDARY_FUSED, but %s; "
+                         "use TUTTI_BOUNDARY_AUTO or TUTTI_BOUNDARY_HALVES",
                          call, why);
     }
     b->is_fused = way != TUTTI_BOUNDARY_HALVES && why == NULL;

@@ -59,8 +59,8 @@ const char *tt_comm_failure_text(const struct ncclComm *comm)
     return comm->failure_text != NULL ? comm->failure_text : "no memory for the reason";
 }
 
-// Another thread has found the failure first: its text stands before this one says that there is one.
-// That takes a moment; in a child of fork it may never come.
+// Another thread has found the failure first: its text stands before this one says that there is
+// one. That takes a moment; in a child of fork it may never come.
 static void await_text(const struct ncclComm *comm)
 {
     static const uint64_t most_ns = 1000000000;
