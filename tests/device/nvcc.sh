@@ -31,5 +31,5 @@ if [ "${2:-}" = full ]; then
     # All reductions and copies; on this target a multimem source can have fp8.
     "$nvcc" -std=c++17 --extended-lambda -gencode "arch=compute_100a,code=sm_100a" -I"$include" \
         -DELEMENT=__nv_fp8_e4m3 -DFP8_MULTIMEM -c "$here/reduce_copy.cu" -o "$work/fp8.o"
-    "$here/refusals.sh" "$nvcc" -I"$include"
+    "$here/refusals.sh" 1 "$nvcc" -I"$include"
 fi
