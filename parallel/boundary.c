@@ -57,8 +57,8 @@ static ncclResult_t choose(const char *call, struct tuttiBoundary *b, enum tutti
     const char *why = why_not_fused(&b->norm, &properties);
     if (way == TUTTI_BOUNDARY_FUSED && why != NULL) {
         return tuttiFail(ncclInvalidUsage,
-                         "%s: way is TUTTI_BOUNDARY_FUSED, but %s; use TUTTI_BOUNDARY_AUTO or "
-                         "TUTTI_BOUNDARY_HALVES",
+                         "%s: way is TUTTI_BOUNDARY_FUSED, but %s; "
+                         "use TUTTI_BOUNDARY_AUTO or TUTTI_BOUNDARY_HALVES",
                          call, why);
     }
     b->is_fused = way != TUTTI_BOUNDARY_HALVES && why == NULL;
@@ -177,6 +177,7 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryDestroy(struct tuttiBoundary *boundary
     if (b == NULL) {
         return ncclSuccess;
     }
+    TRY(tuttiRefuseGroup("tuttiBoundaryDestroy"));
     int previous = 0;
     ncclResult_t entered = parallel_enter_device(b->comm, &previous);
     ncclResult_t result = first_of(
@@ -209,6 +210,7 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryCreate(const struct tuttiNorm *norm, s
         made.norm = *norm;
     }
     TRY(parallel_begin("tuttiBoundaryCreate", comm, most, &call));
+    TRY(tuttiRefuseGroup(call.name));
     TRY(agree(&call, &made, way, check_create(call.name, norm, most, way, boundary)));
     TRY(choose(call.name, &made, way));
     struct tuttiBoundary *b = malloc(sizeof *b);

@@ -134,6 +134,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeRunLockstep(ncclComm_t comm,
     int previous = 0;
     struct lockstep_run run = {lockstep, comm, stream, 0, 0, NULL, NULL, 0, NULL, NULL};
     TRY(check_lockstep(lockstep));
+    TRY(tuttiRefuseGroup("tuttiMoeRunLockstep"));
     TRY(ncclCommCount(comm, &run.ranks));
     TRY(ncclCommUserRank(comm, &run.rank));
     if (lockstep->tokens[run.rank] > 0 && (in == NULL || out == NULL)) {
