@@ -44,6 +44,11 @@ ncclResult_t tuttiFail(ncclResult_t result, const char *format, ...)
     __attribute__((format(printf, 2, 3)))
 #endif
     ;
+// For the same libraries: refuses a call that waits for what it enqueues, where the calling thread
+// is in a group, which enqueues nothing before its end. call: with what the text begins.
+// ncclSuccess outside of groups; else ncclInvalidUsage, which ncclGroupEnd will return, too: such a
+// group does nothing. Since 0.1.
+ncclResult_t tuttiRefuseGroup(const char *call);
 
 // ---- Starting -----------------------------------------------------------------------------------
 

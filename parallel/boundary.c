@@ -177,6 +177,7 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryDestroy(struct tuttiBoundary *boundary
     if (b == NULL) {
         return ncclSuccess;
     }
+    TRY(tuttiRefuseGroup("tuttiBoundaryDestroy"));
     int previous = 0;
     ncclResult_t entered = parallel_enter_device(b->comm, &previous);
     ncclResult_t result = first_of(
@@ -209,6 +210,7 @@ PARALLEL_EXPORT ncclResult_t tuttiBoundaryCreate(const struct tuttiNorm *norm, s
         made.norm = *norm;
     }
     TRY(parallel_begin("tuttiBoundaryCreate", comm, most, &call));
+    TRY(tuttiRefuseGroup(call.name));
     TRY(agree(&call, &made, way, check_create(call.name, norm, most, way, boundary)));
     TRY(choose(call.name, &made, way));
     struct tuttiBoundary *b = malloc(sizeof *b);

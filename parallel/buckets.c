@@ -75,6 +75,7 @@ PARALLEL_EXPORT ncclResult_t tuttiBucketsReady(struct tuttiBuckets *buckets, int
                          "tuttiBucketsReady: rank %d: index is %d, must be 0 to %d", b->rank, index,
                          b->flat.gradientCount - 1);
     }
+    TRY(tuttiRefuseGroup("tuttiBucketsReady"));
     if (b->is_over) {
         begin_pass(b);
     }
@@ -129,6 +130,7 @@ PARALLEL_EXPORT ncclResult_t tuttiBucketsWait(struct tuttiBuckets *buckets, cuda
     if (b == NULL) {
         return tuttiFail(ncclInvalidArgument, "tuttiBucketsWait: buckets is NULL");
     }
+    TRY(tuttiRefuseGroup("tuttiBucketsWait"));
     if (b->is_over) {
         begin_pass(b);
     }

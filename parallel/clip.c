@@ -203,6 +203,7 @@ PARALLEL_EXPORT ncclResult_t tuttiGlobalNorm(double squares, ncclComm_t comm, cu
     struct parallel_call call = {{0}, {0}};
     double all = 0;
     TRY(parallel_begin("tuttiGlobalNorm", comm, 0, &call));
+    TRY(tuttiRefuseGroup(call.name));
     const int ranks = call.part.size;
     double *sums = calloc((size_t)ranks, sizeof *sums);
     if (sums == NULL) {

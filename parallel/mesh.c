@@ -180,6 +180,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMeshCreate(ncclComm_t world, int dp, int pp, i
     if (mesh != NULL) {
         memset(mesh, 0, sizeof *mesh);
     }
+    TRY(tuttiRefuseGroup("tuttiMeshCreate"));
     TRY(ncclCommCount(world, &made.size));
     TRY(ncclCommUserRank(world, &made.rank));
     TRY(parallel_enter_device(world, &previous));

@@ -29,6 +29,7 @@ static ncclResult_t checked_combine(const char *call, tuttiMoeRoute_t route, con
     bool backward = call[sizeof "tuttiMoe" - 1] == 'D'; // tuttiMoeDispatchBackward
     int previous = 0;
     TRY(moe_check_route(call, route));
+    TRY(tuttiRefuseGroup(call));
     TRY(moe_check_array(call, backward ? "rowGrads" : "rows", rows, route->row_count, route));
     TRY(moe_check_array(call, backward ? "tokenGrads" : "out", out, route->tokens, route));
     TRY(parallel_enter_known_device(route->moe->device, &previous));
@@ -77,6 +78,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeCombineBackward(tuttiMoeRoute_t route, cons
     static const char call[] = "tuttiMoeCombineBackward";
     int previous = 0;
     TRY(moe_check_route(call, route));
+    TRY(tuttiRefuseGroup(call));
     TRY(moe_check_array(call, "outGrads", outGrads, route->tokens, route));
     TRY(moe_check_array(call, "rows", rows, route->row_count, route));
     if (rowGrads == NULL) {

@@ -390,6 +390,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeCreate(ncclComm_t comm, const struct tuttiM
     if (moe != NULL) {
         *moe = NULL;
     }
+    TRY(tuttiRefuseGroup("tuttiMoeCreate"));
     TRY(parallel_enter_device(comm, &previous));
     ncclResult_t result =
         parallel_cuda((int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
@@ -421,6 +422,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeDestroy(tuttiMoe_t moe)
     if (moe == NULL) {
         return ncclSuccess;
     }
+    TRY(tuttiRefuseGroup("tuttiMoeDestroy"));
     TRY(parallel_enter_known_device(moe->device, &previous));
     ncclResult_t result =
         parallel_cuda((int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),

@@ -1,8 +1,11 @@
 // All ranks' tokens to all ranks, a chunk at a time, and sums back. SPDX-License-Identifier: Apache-2.0
 #include "device.h"
 #include "fail.h"
+#include "part.h"
 #include "tutti_parallel/expert.h"
 
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static size_t in_chunk(size_t tokens, size_t chunk, size_t step)
@@ -94,19 +97,22 @@ static ncclResult_t run_step(const struct lockstep_run *run, const char *in, cha
 
 static ncclResult_t run_steps(struct lockstep_run *run, const void *in, void *out)
 {
-    size_t steps = 0, first_step_tokens = 0;
+    size_t steps = 0, first_step_tokens = 0; // no step has more
     const struct tuttiMoeLockstep *what = run->what;
     size_t *first = run->elements + run->ranks;
     TRY(tuttiMoeChunk(what->tokens, run->ranks, what->chunk, 0, run->counts, NULL, &steps));
-    for (int r = 0; r < run->ranks; r++) {
-        first_step_tokens += run->counts[r]; // no step has more
-    }
     size_t width = parallel_type_bytes(what->datatype);
-    if (first_step_tokens > SIZE_MAX / 4 / width / what->hidden) {
+    size_t most = SIZE_MAX / 4 / width / what->hidden;
+    for (int r = 0; r < run->ranks && first_step_tokens <= most; r++) {
+        bool fits = run->counts[r] <= most - first_step_tokens;
+        first_step_tokens = fits ? first_step_tokens + run->counts[r] : SIZE_MAX;
+    }
+    if (first_step_tokens > most) {
         return tuttiFail(ncclInvalidArgument,
-                         "tuttiMoeRunLockstep: hidden is %zu: the bytes of %zu such tokens are "
-                         "beyond what can be counted",
-                         what->hidden, first_step_tokens);
+                         "tuttiMoeRunLockstep: rank %d: hidden is %zu: a step's tokens of all "
+                         "ranks must be at most %zu of that size: their bytes are beyond what can "
+                         "be counted",
+                         run->rank, what->hidden, most);
     }
     size_t bytes = first_step_tokens * what->hidden * width;
     TRY_CUDA(cudaMallocAsync((void **)&run->rows, 2 * bytes + 1, run->stream));
@@ -116,8 +122,9 @@ static ncclResult_t run_steps(struct lockstep_run *run, const void *in, void *ou
         run->first = first[run->rank];
         TRY(run_step(run, in, out));
     }
-    TRY_CUDA(cudaStreamSynchronize(run->stream));
-    return ncclSuccess;
+    char call[64];
+    (void)snprintf(call, sizeof call, "tuttiMoeRunLockstep: rank %d", run->rank);
+    return parallel_wait(call, run->comm, run->stream);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiMoeRunLockstep(ncclComm_t comm,
@@ -127,6 +134,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeRunLockstep(ncclComm_t comm,
     int previous = 0;
     struct lockstep_run run = {lockstep, comm, stream, 0, 0, NULL, NULL, 0, NULL, NULL};
     TRY(check_lockstep(lockstep));
+    TRY(tuttiRefuseGroup("tuttiMoeRunLockstep"));
     TRY(ncclCommCount(comm, &run.ranks));
     TRY(ncclCommUserRank(comm, &run.rank));
     if (lockstep->tokens[run.rank] > 0 && (in == NULL || out == NULL)) {

@@ -4,6 +4,7 @@
 #include "tutti_parallel/expert.h"
 
 #include <stdint.h>
+#include <time.h>
 
 enum { HIDDEN = 5 };
 static const size_t tokens_c91[] = {500, 200, 256};
@@ -89,6 +90,17 @@ static void run_tokens(struct work *work, const size_t *tokens, size_t chunk, in
     EXPECT_CUDA(cudaFreeAsync(out, work->m.stream));
 }
 
+static ncclResult_t add_nothing(void *context, const void *rows, void *sums, const size_t *counts,
+                                cudaStream_t stream)
+{
+    (void)context;
+    (void)rows;
+    (void)sums;
+    (void)counts;
+    (void)stream;
+    return ncclSuccess;
+}
+
 static void refuse(const struct work *work, struct tuttiMoeLockstep lockstep, const char *part)
 {
     float place = 0;
@@ -123,6 +135,13 @@ static void lockstep_rank(int rank, int size)
     EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, &lockstep, &place, &place, work.m.stream),
               ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(NULL), "beyond what can be counted");
+    static const size_t tokens_wrap[] = {SIZE_MAX, 2, SIZE_MAX}; // the sum is 0
+    lockstep.hidden = HIDDEN;
+    lockstep.tokens = tokens_wrap;
+    lockstep.chunk = SIZE_MAX;
+    EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, &lockstep, &place, &place, work.m.stream),
+              ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "beyond what can be counted");
     member_leave(&work.m);
 }
 static void lockstep(void)
@@ -130,9 +149,41 @@ static void lockstep(void)
     run_thread_ranks(3, lockstep_rank, 60);
 }
 
+// Rank 1 never comes: what the others get is no result, and they must learn so.
+static void left_alone(int rank, int size)
+{
+    struct work work = {.chunk = 256};
+    const size_t tokens[] = {4, 4, 4};
+    float *memory = NULL;
+    if (!member_join(&work.m, rank, size)) {
+        return;
+    }
+    EXPECT_CUDA(cudaMalloc((void **)&memory, 4 * HIDDEN * sizeof *memory));
+    if (rank != 1) {
+        struct tuttiMoeLockstep lockstep = {sizeof lockstep, tokens,      HIDDEN, 256,
+                                            ncclFloat32,     add_nothing, NULL};
+        EXPECT_EQ(tuttiMoeRunLockstep(work.m.comm, &lockstep, memory, memory, work.m.stream),
+                  ncclRemoteError);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 1 failed");
+    } else {
+        struct timespec time = {0, 100 * 1000000L}; // the others' step has been enqueued
+        (void)nanosleep(&time, NULL);
+    }
+    EXPECT_OK(ncclCommAbort(work.m.comm));
+    work.m.comm = NULL;
+    EXPECT_CUDA(cudaFree(memory));
+    member_leave(&work.m);
+}
+
+static void rank_that_leaves(void)
+{
+    run_ranks(3, left_alone, 60);
+}
+
 int main(void)
 {
     RUN(sizes);
     RUN(lockstep);
+    RUN(rank_that_leaves);
     return expect_result();
 }

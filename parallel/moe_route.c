@@ -120,6 +120,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeDispatch(tuttiMoe_t moe, const void *tokens
     if (route != NULL) {
         *route = NULL;
     }
+    TRY(tuttiRefuseGroup("tuttiMoeDispatch"));
     TRY(parallel_enter_known_device(moe->device, &previous));
     struct moe_choices choices = {tokens, count, indices, weights, route != NULL};
     ncclResult_t result = dispatch(moe, &choices, route, stream);
@@ -132,6 +133,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeDispatchAgain(tuttiMoeRoute_t route, const 
 {
     int previous = 0;
     TRY(moe_check_route("tuttiMoeDispatchAgain", route));
+    TRY(tuttiRefuseGroup("tuttiMoeDispatchAgain"));
     TRY(moe_check_array("tuttiMoeDispatchAgain", "tokens", tokens, route->tokens, route));
     TRY(parallel_enter_known_device(route->moe->device, &previous));
     route->stream = stream;

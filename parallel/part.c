@@ -36,6 +36,7 @@ ncclResult_t parallel_begin(const char *function, ncclComm_t comm, size_t total,
 ncclResult_t parallel_wait(const char *call, ncclComm_t comm, cudaStream_t stream)
 {
     ncclResult_t state = ncclSuccess;
+    TRY(tuttiRefuseGroup(call));
     TRY_CUDA(cudaStreamSynchronize(stream));
     TRY(ncclCommGetAsyncError(comm, &state));
     if (state == ncclSuccess || state == ncclInProgress) { // a nonblocking one's own affairs

@@ -25,7 +25,8 @@ ncclResult_t parallel_part(ncclComm_t comm, size_t total, struct parallel_part *
 ncclResult_t parallel_begin(const char *function, ncclComm_t comm, size_t total,
                             struct parallel_call *call_out);
 // Waits until the stream has done what is in it. Fails where an operation of the communicator has
-// failed by then: what it should have written is not there. call: as failures begin.
+// failed by then: what it should have written is not there. ncclInvalidUsage in a group. call: as
+// failures begin.
 ncclResult_t parallel_wait(const char *call, ncclComm_t comm, cudaStream_t stream);
 // The part of another rank.
 size_t parallel_part_count(const struct parallel_part *part, int rank);

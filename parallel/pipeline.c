@@ -246,6 +246,7 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineCreate(ncclComm_t comm,
     if (pipeline != NULL) {
         *pipeline = NULL;
     }
+    TRY(tuttiRefuseGroup("tuttiPipelineCreate"));
     TRY(ncclCommUserRank(comm, &found.stage));
     TRY(ncclCommCount(comm, &found.stages));
     TRY(ncclCommCuDevice(comm, &found.device));

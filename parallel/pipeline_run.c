@@ -191,6 +191,7 @@ static ncclResult_t run(struct tuttiPipeline *p, const struct tuttiPipelineActio
                         int actions, struct tuttiPipelineTime *time)
 {
     int previous = 0;
+    TRY(tuttiRefuseGroup(time == NULL ? "tuttiPipelineEvaluate" : "tuttiPipelineRun"));
     TRY(parallel_enter_known_device(p->device, &previous));
     ncclResult_t result = run_actions(p, action, actions, time);
     parallel_leave_device(previous);

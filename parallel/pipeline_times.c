@@ -81,6 +81,7 @@ PARALLEL_EXPORT ncclResult_t tuttiPipelineTimes(struct tuttiPipeline *pipeline,
     if (pipeline == NULL) {
         return tuttiFail(ncclInvalidArgument, "tuttiPipelineTimes: pipeline is NULL");
     }
+    TRY(tuttiRefuseGroup("tuttiPipelineTimes"));
     int previous = 0;
     struct clock_card *card = malloc((size_t)pipeline->stages * sizeof *card);
     if (card == NULL) {

@@ -2,6 +2,7 @@
 // load-balancing loss of each sequence; all arithmetic in double. Sources: Shazeer et al., 2017;
 // Fedus, Zoph and Shazeer, Switch Transformers, 2021; DeepSeek-V3 Technical Report, 2024.
 // SPDX-License-Identifier: Apache-2.0
+#include "elements.h"
 #include "fail.h"
 #include "tutti_parallel/expert.h"
 
@@ -87,12 +88,13 @@ static ncclResult_t check_sequences(const char *call, const struct tuttiRouting 
                                               call, sum, routing->tokens);
 }
 
-static ncclResult_t check_routing(const char *call, const struct tuttiRouting *routing)
+static ncclResult_t check_routing(const char *call, int experts, const struct tuttiRouting *routing)
 {
     if (routing == NULL) {
         return tuttiFail(ncclInvalidArgument, "%s: routing is NULL", call);
     }
     TRY(check_sequences(call, routing));
+    TRY(parallel_check_elements(call, "tokens x experts", routing->tokens, (size_t)experts));
     const struct {
         const char *name;
         const void *pointer;
@@ -107,6 +109,12 @@ static ncclResult_t check_routing(const char *call, const struct tuttiRouting *r
         }
     }
     return ncclSuccess;
+}
+
+// Those that may have tokens: without any there can be 2^64 - 1 empty ones.
+static size_t sequences_of(const struct tuttiRouting *routing)
+{
+    return routing->tokens > 0 ? routing->sequences : 0;
 }
 
 static size_t length_of(const struct tuttiRouting *routing, size_t sequence)
@@ -223,7 +231,7 @@ PARALLEL_EXPORT ncclResult_t tuttiRouterForward(const struct tuttiRouter *router
                                                 const struct tuttiRouting *routing, double *loss)
 {
     TRY(check_router("tuttiRouterForward", router));
-    TRY(check_routing("tuttiRouterForward", routing));
+    TRY(check_routing("tuttiRouterForward", router->experts, routing));
     double *of_experts = calloc((size_t)router->experts, sizeof *of_experts);
     if (of_experts == NULL) {
         return tuttiFail(ncclSystemError, "tuttiRouterForward: no memory for %d experts",
@@ -235,7 +243,7 @@ PARALLEL_EXPORT ncclResult_t tuttiRouterForward(const struct tuttiRouter *router
     }
     double sum = 0;
     size_t first = 0;
-    for (size_t s = 0; s < routing->sequences && result == ncclSuccess && loss != NULL; s++) {
+    for (size_t s = 0; s < sequences_of(routing) && result == ncclSuccess && loss != NULL; s++) {
         size_t length = length_of(routing, s);
         if (length > 0 && router->balance != 0) {
             count_choices(router, routing, first, length, of_experts);
@@ -293,7 +301,7 @@ static ncclResult_t check_backward(const struct tuttiRouter *router,
                                    const struct tuttiRouting *routing, const void *logit_grads)
 {
     TRY(check_router("tuttiRouterBackward", router));
-    TRY(check_routing("tuttiRouterBackward", routing));
+    TRY(check_routing("tuttiRouterBackward", router->experts, routing));
     if (logit_grads == NULL && routing->tokens > 0) {
         return tuttiFail(ncclInvalidArgument,
                          "tuttiRouterBackward: logitGrads is NULL, but there are %zu tokens",
@@ -315,12 +323,13 @@ PARALLEL_EXPORT ncclResult_t tuttiRouterBackward(const struct tuttiRouter *route
 {
     TRY(check_backward(router, routing, logitGrads));
     size_t experts = (size_t)router->experts, first = 0;
-    double *counts = calloc(2 * experts, sizeof *counts), *grads = counts + experts;
+    double *counts = calloc(2 * experts, sizeof *counts);
     if (counts == NULL) {
         return tuttiFail(ncclSystemError, "tuttiRouterBackward: no memory for %zu experts",
                          experts);
     }
-    for (size_t s = 0; s < routing->sequences; s++) {
+    double *grads = counts + experts;
+    for (size_t s = 0; s < sequences_of(routing); s++) {
         size_t length = length_of(routing, s);
         count_choices(router, routing, first, length, counts);
         double tokens = (double)length;

@@ -188,6 +188,7 @@ static void refusals(void)
     REFUSE_ROUTING(indices = NULL, "indices is NULL");
     REFUSE_ROUTING(sequences = 3, "sequences is 3, must divide the 2 tokens");
     REFUSE_ROUTING(sequences = 0, "sequences is 0");
+    REFUSE_ROUTING(tokens = SIZE_MAX, "tokens x experts is 18446744073709551615 x 4 elements");
     routing = fine;
     routing.sequences = 2;
     routing.lengths = lengths;
@@ -212,6 +213,19 @@ static void refusals(void)
     EXPECT_OK(tuttiRouterBackward(&good, &nothing, NULL, NULL));
 }
 
+// No token in any number of sequences: nothing is counted, and it takes no time.
+static void many_empty_sequences(void)
+{
+    struct tuttiRouter router = TUTTI_ROUTER_INITIALIZER;
+    const struct tuttiRouting routing = {.tokens = 0, .sequences = SIZE_MAX};
+    double loss = 1;
+    router.experts = 4;
+    router.balance = 1;
+    EXPECT_OK(tuttiRouterForward(&router, &routing, &loss));
+    EXPECT_EQ(loss, 0);
+    EXPECT_OK(tuttiRouterBackward(&router, &routing, NULL, NULL));
+}
+
 int main(void)
 {
     RUN(by_hand);
@@ -219,5 +233,6 @@ int main(void)
     RUN(gradients);
     RUN(by_sequence);
     RUN(refusals);
+    RUN(many_empty_sequences);
     return expect_result();
 }

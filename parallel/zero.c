@@ -38,6 +38,7 @@ PARALLEL_EXPORT ncclResult_t tuttiBucketsGather(struct tuttiBuckets *buckets, vo
     if (!buckets->options.zero) {
         return ncclSuccess;
     }
+    TRY(tuttiRefuseGroup("tuttiBucketsGather"));
     TRY_CUDA(cudaEventRecord(buckets->updated, stream));
     TRY_CUDA(cudaStreamWaitEvent(buckets->options.stream, buckets->updated, 0));
     for (int i = buckets->bucket_count - 1; i >= 0; i--) { // the first layers first

@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 // ---- Checkpoints --------------------------------------------------------------------------------
 
@@ -59,9 +60,14 @@ struct losses {
     char path[GPT_PATH_MAX];
 };
 
-// Whether a file that is written in the end can be, so that this is known before the training.
+// Whether a file that is written in the end can be, so that this is known before the training. A
+// pipe would be waited for until somebody reads it.
 static bool can_be_written(const char *path, struct gpt_problem *problem)
 {
+    struct stat status;
+    if (path != NULL && stat(path, &status) == 0 && S_ISFIFO(status.st_mode)) {
+        return gpt_fail(problem, GPT_FAILED, "%s: is a pipe, must be a file", path);
+    }
     FILE *file = path == NULL ? NULL : fopen(path, "ae");
     if (path != NULL && file == NULL) {
         return gpt_fail_errno(problem, path, "cannot be made");
@@ -86,7 +92,8 @@ static bool open_losses(struct gpt_training *training, struct losses *losses,
     } else {
         (void)stpcpy(losses->path, name);
     }
-    return gpt_losses_open(losses->path, training->step, &training->training_curve, &losses->file,
+    return can_be_written(losses->path, problem) &&
+           gpt_losses_open(losses->path, training->step, &training->training_curve, &losses->file,
                            problem);
 }
 

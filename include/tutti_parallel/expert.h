@@ -253,8 +253,10 @@ struct tuttiMoeLockstep {
 };
 // in, out: [tokens[own rank] x hidden], device memory; NULL where that is 0. Collective.
 // Synchronises the stream before it returns. Errors: ncclInvalidArgument for a bad argument; those
-// of tuttiAllGatherV and tuttiReduceScatterV; the first that `function` returns. After one that is
-// this rank's alone the others wait for it until the communicator is aborted. Since 0.1.
+// of tuttiAllGatherV and tuttiReduceScatterV; the first that `function` returns; that of the
+// communicator (ncclCommGetAsyncError) where it has failed meanwhile: `out` is undefined then.
+// After one that is this rank's alone the others wait for it until the communicator is aborted.
+// Since 0.1.
 ncclResult_t tuttiMoeRunLockstep(ncclComm_t comm, const struct tuttiMoeLockstep *lockstep,
                                  const void *in, void *out, cudaStream_t stream);
 

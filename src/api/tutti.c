@@ -5,6 +5,7 @@
 #include "api/function.h"
 #include "base/log.h"
 #include "base/split.h"
+#include "comm/group.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,6 +27,16 @@ TT_EXPORT ncclResult_t tuttiFail(ncclResult_t result, const char *format, ...)
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     return tt_fail(result, "%s", text);
+}
+
+TT_EXPORT ncclResult_t tuttiRefuseGroup(const char *call)
+{
+    return tt_group_is_open()
+               ? tt_group_latch(tt_fail(ncclInvalidUsage,
+                                        "%s: not between ncclGroupStart and ncclGroupEnd: it waits "
+                                        "for what the group's end begins",
+                                        call))
+               : ncclSuccess;
 }
 
 TT_EXPORT ncclResult_t tuttiSplitCounts(size_t total, int nranks, size_t *counts,
