@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// The thread sanitizer judges how ranks meet, which other types and other counts of a few elements
-// do not change.
+// Sanitizers judge how ranks meet and what memory they use, which other types and other counts of a
+// few elements do not change.
 #ifdef __SANITIZE_THREAD__
 enum { NEXT_COUNT = 5, NEXT_TYPE = 4 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { NEXT_COUNT = 1, NEXT_TYPE = 3 };
 #else
 enum { NEXT_COUNT = 1, NEXT_TYPE = 1 };
 #endif
