@@ -158,9 +158,9 @@ void moe_plan_free(struct moe_plan *plan);
 // ---- moe_route.c --------------------------------------------------------------------------------
 
 ncclResult_t moe_check_route(const char *call, tuttiMoeRoute_t route);
-// An array of so many rows: NULL only where there are none.
+// An array of so many rows: NULL only where there are none, and aligned as its elements are.
 ncclResult_t moe_check_array(const char *call, const char *name, const void *array, size_t rows,
-                             tuttiMoeRoute_t route);
+                             ncclDataType_t type, tuttiMoeRoute_t route);
 
 // ---- moe_stages.c -------------------------------------------------------------------------------
 

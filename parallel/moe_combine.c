@@ -30,8 +30,9 @@ static ncclResult_t checked_combine(const char *call, tuttiMoeRoute_t route, con
     int previous = 0;
     TRY(moe_check_route(call, route));
     TRY(tuttiRefuseGroup(call));
-    TRY(moe_check_array(call, backward ? "rowGrads" : "rows", rows, route->row_count, route));
-    TRY(moe_check_array(call, backward ? "tokenGrads" : "out", out, route->tokens, route));
+    ncclDataType_t type = backward ? gradient_type(route->moe) : route->moe->options.datatype;
+    TRY(moe_check_array(call, backward ? "rowGrads" : "rows", rows, route->row_count, type, route));
+    TRY(moe_check_array(call, backward ? "tokenGrads" : "out", out, route->tokens, type, route));
     TRY(parallel_enter_known_device(route->moe->device, &previous));
     route->stream = stream;
     ncclResult_t result = combine(route, rows, out, backward);
@@ -79,8 +80,10 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeCombineBackward(tuttiMoeRoute_t route, cons
     int previous = 0;
     TRY(moe_check_route(call, route));
     TRY(tuttiRefuseGroup(call));
-    TRY(moe_check_array(call, "outGrads", outGrads, route->tokens, route));
-    TRY(moe_check_array(call, "rows", rows, route->row_count, route));
+    ncclDataType_t type = gradient_type(route->moe);
+    TRY(moe_check_array(call, "outGrads", outGrads, route->tokens, type, route));
+    TRY(moe_check_array(call, "rows", rows, route->row_count, route->moe->options.datatype, route));
+    TRY(moe_check_array(call, "weightGrads", weightGrads, 0, type, route)); // NULL: not wanted
     if (rowGrads == NULL) {
         return tuttiFail(ncclInvalidArgument, "%s: rowGrads is NULL", call);
     }
@@ -94,7 +97,6 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeCombineBackward(tuttiMoeRoute_t route, cons
     }
     TRY(parallel_enter_known_device(moe->device, &previous));
     route->stream = stream;
-    ncclDataType_t type = gradient_type(moe);
     size_t bytes = moe->options.hidden * parallel_type_bytes(type);
     ncclResult_t result =
         moe_reserve(moe, route->most_rows * bytes, route->most_slots * bytes, stream);

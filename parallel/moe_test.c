@@ -298,6 +298,9 @@ static void call_again(const struct member *m, tuttiMoeRoute_t route, const stru
     if (m->rank == 1) {
         EXPECT_EQ(tuttiMoeCombine(route, received.rows, NULL, m->stream), ncclInvalidArgument);
         EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 1: out is NULL, but there are 7 rows");
+        EXPECT_EQ(tuttiMoeCombine(route, received.rows, (char *)a->out + 1, m->stream),
+                  ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "must be a multiple of its elements' 4 bytes");
     }
     EXPECT_OK(tuttiMoeCombine(route, received.rows, a->out, m->stream));
     EXPECT_CUDA(cudaStreamSynchronize(m->stream));
@@ -339,6 +342,14 @@ static void bad_choices_rank(int rank, int size)
     EXPECT_EQ(DISPATCH(rank == 1 ? 201 : a.count), ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(NULL), rank == 1 ? "count is 201, must be at most maxTokens"
                                                       : "rank 1's arguments are refused there");
+    int32_t on_host[7 * 3] = {0}, *indices = a.indices;
+    a.indices = rank == 1 ? on_host : indices;
+    EXPECT_EQ(DISPATCH(a.count), rank == 1 ? ncclUnhandledCudaError : ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL),
+                    rank == 1 ? "rank 1: indices is " : "rank 1's arguments are refused there");
+    a.indices = rank == 1 ? (int32_t *)((char *)indices + 1) : indices;
+    EXPECT_EQ(DISPATCH(a.count), ncclInvalidArgument);
+    a.indices = indices;
     if (EXPECT_OK(DISPATCH(a.count))) {
         call_again(&m, route, &a);
         EXPECT_OK(tuttiMoeRouteDestroy(route));
