@@ -17,7 +17,7 @@ static ncclResult_t combine(tuttiMoeRoute_t route, const void *rows, void *out, 
     size_t bytes = moe->options.hidden * parallel_type_bytes(type);
     // Never moves the window where `rows` may lie in it: who put them there has reserved the slots.
     TRY(moe_reserve(moe, 0, route->most_slots * bytes, route->stream));
-    TRY(moe_meet(moe, route->stream));
+    TRY(moe_meet_in(moe, backward ? ncclMax : ncclSum, route->stream));
     struct moe_job job = moe_job_of(route, type);
     job.weighted = !backward;
     return moe->path->combine(route, &job, rows, out, route->stream);
@@ -101,7 +101,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeCombineBackward(tuttiMoeRoute_t route, cons
     ncclResult_t result =
         moe_reserve(moe, route->most_rows * bytes, route->most_slots * bytes, stream);
     if (result == ncclSuccess) {
-        result = moe_meet(moe, stream);
+        result = moe_meet_in(moe, ncclMin, stream);
     }
     struct moe_job job = moe_job_of(route, type);
     if (result == ncclSuccess) {

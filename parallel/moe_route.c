@@ -129,7 +129,7 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeDispatchAgain(tuttiMoeRoute_t route, const 
                         route->moe->options.datatype, route));
     TRY(parallel_enter_known_device(route->moe->device, &previous));
     route->stream = stream;
-    ncclResult_t result = moe_meet(route->moe, stream);
+    ncclResult_t result = moe_meet_in(route->moe, ncclProd, stream);
     if (result == ncclSuccess) {
         result = send_tokens(route, tokens);
     }

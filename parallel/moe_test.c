@@ -358,6 +358,41 @@ static void bad_choices_rank(int rank, int size)
     free_arrays(&m, &a);
     member_leave(&m);
 }
+
+// Rank 1 is in another call than the others: no call gives a wrong result.
+static void other_call_rank(int rank, int size)
+{
+    struct moe_case c = case_of(size, 6, 3, 5);
+    struct member m;
+    tuttiMoe_t moe = NULL;
+    tuttiMoeRoute_t route = NULL;
+    struct tuttiMoeReceived received;
+    c.tokens = as_c89;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    struct moe_arrays a = make_arrays(&c, &m);
+    EXPECT_OK(tuttiMoeCreate(m.comm, &c.options, &moe));
+    EXPECT_OK(tuttiMoeDispatch(moe, a.tokens, a.count, a.indices, a.weights, &route, m.stream));
+    EXPECT_OK(tuttiMoeGetReceived(route, &received));
+    ncclResult_t result = rank == 1 ? tuttiMoeCombine(route, received.rows, a.out, m.stream)
+                                    : tuttiMoeDispatchAgain(route, a.tokens, m.stream);
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    EXPECT(result == ncclSuccess || result == ncclInvalidUsage);
+    EXPECT_EQ(member_state(&m), ncclInvalidUsage);
+    EXPECT_OK(ncclCommAbort(m.comm));
+    m.comm = NULL;
+    EXPECT_OK(tuttiMoeRouteDestroy(route));
+    EXPECT_EQ(tuttiMoeDestroy(moe), ncclInvalidArgument);
+    free_arrays(&m, &a);
+    member_leave(&m);
+}
+
+static void other_call(void)
+{
+    run_ranks(3, other_call_rank, 60);
+}
+
 static void bad_choices(void)
 {
     run_thread_ranks(2, bad_choices_rank, 60);
@@ -518,6 +553,7 @@ int main(void)
     RUN(drops);
     RUN(reports);
     RUN(bad_choices);
+    RUN(other_call);
     RUN(bad_options);
     RUN(aborted);
     RUN(no_room);
