@@ -110,8 +110,16 @@ static double add_squares(const struct flat *f, const char *data, size_t begin, 
 
 static ncclResult_t read_piece(const struct flat *f, size_t begin, size_t elements, void *piece)
 {
-    TRY_CUDA(cudaMemcpyAsync(piece, f->buffer + begin * f->element_bytes,
-                             elements * f->element_bytes, cudaMemcpyDeviceToHost, f->stream));
+    cudaError_t error =
+        cudaMemcpyAsync(piece, f->buffer + begin * f->element_bytes, elements * f->element_bytes,
+                        cudaMemcpyDeviceToHost, f->stream);
+    if (error != cudaSuccess) {
+        return tuttiFail(ncclUnhandledCudaError,
+                         "%s: buffer is %p: elements %zu to %zu of device memory cannot be read "
+                         "there: %s (%d)",
+                         f->call, (void *)f->buffer, begin, begin + elements - 1,
+                         cudaGetErrorString(error), (int)error);
+    }
     TRY_CUDA(cudaStreamSynchronize(f->stream));
     return ncclSuccess;
 }

@@ -166,6 +166,7 @@ static void not_there(void)
     double sum = 7;
     begin(&v, ncclFloat32, 1);
     EXPECT_EQ(tuttiSumSquares(v.device, v.type, far, 2, NULL, NULL, &sum), ncclUnhandledCudaError);
+    EXPECT_CONTAINS(ncclGetLastError(NULL), "tuttiSumSquares: buffer is ");
     EXPECT_SAME(sum, 7);
     (void)cudaGetLastError();
     end(&v);

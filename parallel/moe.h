@@ -158,14 +158,18 @@ void moe_plan_free(struct moe_plan *plan);
 // ---- moe_route.c --------------------------------------------------------------------------------
 
 ncclResult_t moe_check_route(const char *call, tuttiMoeRoute_t route);
-// An array of so many rows: NULL only where there are none.
+// An array of so many rows: NULL only where there are none, and aligned as its elements are.
 ncclResult_t moe_check_array(const char *call, const char *name, const void *array, size_t rows,
-                             tuttiMoeRoute_t route);
+                             ncclDataType_t type, tuttiMoeRoute_t route);
 
 // ---- moe_stages.c -------------------------------------------------------------------------------
 
 // Waits in the stream for all ranks of the communicator to come here.
 ncclResult_t moe_meet(tuttiMoe_t moe, cudaStream_t stream);
+// The same at the beginning of a call, so that ranks in another call are an error and no wrong
+// result: each call has an operator of its own, which all ranks must have. What it gives is not
+// read.
+ncclResult_t moe_meet_in(tuttiMoe_t moe, ncclRedOp_t of_call, cudaStream_t stream);
 // The job that the paths fill in further. type: of the rows that move.
 struct moe_job moe_job_of(tuttiMoeRoute_t route, ncclDataType_t type);
 

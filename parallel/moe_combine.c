@@ -17,7 +17,7 @@ static ncclResult_t combine(tuttiMoeRoute_t route, const void *rows, void *out, 
     size_t bytes = moe->options.hidden * parallel_type_bytes(type);
     // Never moves the window where `rows` may lie in it: who put them there has reserved the slots.
     TRY(moe_reserve(moe, 0, route->most_slots * bytes, route->stream));
-    TRY(moe_meet(moe, route->stream));
+    TRY(moe_meet_in(moe, backward ? ncclMax : ncclSum, route->stream));
     struct moe_job job = moe_job_of(route, type);
     job.weighted = !backward;
     return moe->path->combine(route, &job, rows, out, route->stream);
@@ -30,8 +30,9 @@ static ncclResult_t checked_combine(const char *call, tuttiMoeRoute_t route, con
     int previous = 0;
     TRY(moe_check_route(call, route));
     TRY(tuttiRefuseGroup(call));
-    TRY(moe_check_array(call, backward ? "rowGrads" : "rows", rows, route->row_count, route));
-    TRY(moe_check_array(call, backward ? "tokenGrads" : "out", out, route->tokens, route));
+    ncclDataType_t type = backward ? gradient_type(route->moe) : route->moe->options.datatype;
+    TRY(moe_check_array(call, backward ? "rowGrads" : "rows", rows, route->row_count, type, route));
+    TRY(moe_check_array(call, backward ? "tokenGrads" : "out", out, route->tokens, type, route));
     TRY(parallel_enter_known_device(route->moe->device, &previous));
     route->stream = stream;
     ncclResult_t result = combine(route, rows, out, backward);
@@ -79,8 +80,10 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeCombineBackward(tuttiMoeRoute_t route, cons
     int previous = 0;
     TRY(moe_check_route(call, route));
     TRY(tuttiRefuseGroup(call));
-    TRY(moe_check_array(call, "outGrads", outGrads, route->tokens, route));
-    TRY(moe_check_array(call, "rows", rows, route->row_count, route));
+    ncclDataType_t type = gradient_type(route->moe);
+    TRY(moe_check_array(call, "outGrads", outGrads, route->tokens, type, route));
+    TRY(moe_check_array(call, "rows", rows, route->row_count, route->moe->options.datatype, route));
+    TRY(moe_check_array(call, "weightGrads", weightGrads, 0, type, route)); // NULL: not wanted
     if (rowGrads == NULL) {
         return tuttiFail(ncclInvalidArgument, "%s: rowGrads is NULL", call);
     }
@@ -94,12 +97,11 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeCombineBackward(tuttiMoeRoute_t route, cons
     }
     TRY(parallel_enter_known_device(moe->device, &previous));
     route->stream = stream;
-    ncclDataType_t type = gradient_type(moe);
     size_t bytes = moe->options.hidden * parallel_type_bytes(type);
     ncclResult_t result =
         moe_reserve(moe, route->most_rows * bytes, route->most_slots * bytes, stream);
     if (result == ncclSuccess) {
-        result = moe_meet(moe, stream);
+        result = moe_meet_in(moe, ncclMin, stream);
     }
     struct moe_job job = moe_job_of(route, type);
     if (result == ncclSuccess) {

@@ -71,8 +71,10 @@ static ncclResult_t check_choices(const struct tuttiMoe *moe, const struct moe_c
     const struct {
         const char *name;
         const void *pointer;
-    } arrays[] = {
-        {"tokens", choices->tokens}, {"indices", choices->indices}, {"weights", choices->weights}};
+        size_t bytes; // of an element
+    } arrays[] = {{"tokens", choices->tokens, parallel_type_bytes(moe->options.datatype)},
+                  {"indices", choices->indices, sizeof *choices->indices},
+                  {"weights", choices->weights, moe->weight_bytes}};
     if (choices->count > moe->options.maxTokens) {
         return tuttiFail(ncclInvalidArgument,
                          "%s: rank %d: count is %zu, must be at most maxTokens, %zu", call,
@@ -85,6 +87,11 @@ static ncclResult_t check_choices(const struct tuttiMoe *moe, const struct moe_c
         if (arrays[i].pointer == NULL) {
             return tuttiFail(ncclInvalidArgument, "%s: rank %d: %s is NULL, but count is %zu", call,
                              moe->rank, arrays[i].name, choices->count);
+        }
+        if ((uintptr_t)arrays[i].pointer % arrays[i].bytes != 0) {
+            return tuttiFail(ncclInvalidArgument,
+                             "%s: rank %d: %s is %p, must be a multiple of its elements' %zu bytes",
+                             call, moe->rank, arrays[i].name, arrays[i].pointer, arrays[i].bytes);
         }
     }
     return ncclSuccess;
@@ -120,6 +127,19 @@ void moe_counts_free(struct moe_counts *counts)
     free(counts->base);
 }
 
+static ncclResult_t read_array(const struct tuttiMoe *moe, const char *name, const void *from,
+                               size_t bytes, void *to, cudaStream_t stream)
+{
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream);
+    return error == cudaSuccess
+               ? ncclSuccess
+               : tuttiFail(ncclUnhandledCudaError,
+                           "%s: rank %d: %s is %p: %zu bytes of device memory cannot be read "
+                           "there: %s (%d)",
+                           call, moe->rank, name, from, bytes, cudaGetErrorString(error),
+                           (int)error);
+}
+
 // Into host memory; weights as double.
 static ncclResult_t read_choices(tuttiMoe_t moe, const struct moe_choices *choices,
                                  struct moe_counts *counts, cudaStream_t stream)
@@ -128,10 +148,10 @@ static ncclResult_t read_choices(tuttiMoe_t moe, const struct moe_choices *choic
     if (n == 0) {
         return ncclSuccess;
     }
-    TRY_CUDA(cudaMemcpyAsync(counts->indices, choices->indices, n * sizeof *counts->indices,
-                             cudaMemcpyDeviceToHost, stream));
-    TRY_CUDA(cudaMemcpyAsync(counts->weights, choices->weights, n * moe->weight_bytes,
-                             cudaMemcpyDeviceToHost, stream));
+    TRY(read_array(moe, "indices", choices->indices, n * sizeof *counts->indices, counts->indices,
+                   stream));
+    TRY(read_array(moe, "weights", choices->weights, n * moe->weight_bytes, counts->weights,
+                   stream));
     TRY_CUDA(cudaStreamSynchronize(stream));
     if (moe->weight_bytes == sizeof(float)) { // from the end, so that none is overwritten unread
         const char *narrow = (const char *)counts->weights;

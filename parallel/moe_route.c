@@ -134,10 +134,11 @@ PARALLEL_EXPORT ncclResult_t tuttiMoeDispatchAgain(tuttiMoeRoute_t route, const 
     int previous = 0;
     TRY(moe_check_route("tuttiMoeDispatchAgain", route));
     TRY(tuttiRefuseGroup("tuttiMoeDispatchAgain"));
-    TRY(moe_check_array("tuttiMoeDispatchAgain", "tokens", tokens, route->tokens, route));
+    TRY(moe_check_array("tuttiMoeDispatchAgain", "tokens", tokens, route->tokens,
+                        route->moe->options.datatype, route));
     TRY(parallel_enter_known_device(route->moe->device, &previous));
     route->stream = stream;
-    ncclResult_t result = moe_meet(route->moe, stream);
+    ncclResult_t result = moe_meet_in(route->moe, ncclProd, stream);
     if (result == ncclSuccess) {
         result = send_tokens(route, tokens);
     }
@@ -153,12 +154,18 @@ ncclResult_t moe_check_route(const char *call, tuttiMoeRoute_t route)
 }
 
 ncclResult_t moe_check_array(const char *call, const char *name, const void *array, size_t rows,
-                             tuttiMoeRoute_t route)
+                             ncclDataType_t type, tuttiMoeRoute_t route)
 {
-    return array != NULL || rows == 0
+    size_t bytes = parallel_type_bytes(type);
+    if (array == NULL && rows > 0) {
+        return tuttiFail(ncclInvalidArgument, "%s: rank %d: %s is NULL, but there are %zu rows",
+                         call, route->moe->rank, name, rows);
+    }
+    return (uintptr_t)array % bytes == 0
                ? ncclSuccess
-               : tuttiFail(ncclInvalidArgument, "%s: rank %d: %s is NULL, but there are %zu rows",
-                           call, route->moe->rank, name, rows);
+               : tuttiFail(ncclInvalidArgument,
+                           "%s: rank %d: %s is %p, must be a multiple of its elements' %zu bytes",
+                           call, route->moe->rank, name, array, bytes);
 }
 
 PARALLEL_EXPORT ncclResult_t tuttiMoeGetReceived(tuttiMoeRoute_t route,

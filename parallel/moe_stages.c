@@ -7,7 +7,12 @@
 
 ncclResult_t moe_meet(tuttiMoe_t moe, cudaStream_t stream)
 {
-    return ncclAllReduce(moe->meeting, moe->meeting + 1, 1, ncclInt32, ncclSum, moe->comm, stream);
+    return moe_meet_in(moe, ncclSum, stream);
+}
+
+ncclResult_t moe_meet_in(tuttiMoe_t moe, ncclRedOp_t of_call, cudaStream_t stream)
+{
+    return ncclAllReduce(moe->meeting, moe->meeting + 1, 1, ncclInt32, of_call, moe->comm, stream);
 }
 
 // Whether the rows of a host's ranks are more than half its last cache.

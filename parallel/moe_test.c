@@ -298,6 +298,9 @@ static void call_again(const struct member *m, tuttiMoeRoute_t route, const stru
     if (m->rank == 1) {
         EXPECT_EQ(tuttiMoeCombine(route, received.rows, NULL, m->stream), ncclInvalidArgument);
         EXPECT_CONTAINS(ncclGetLastError(NULL), "rank 1: out is NULL, but there are 7 rows");
+        EXPECT_EQ(tuttiMoeCombine(route, received.rows, (char *)a->out + 1, m->stream),
+                  ncclInvalidArgument);
+        EXPECT_CONTAINS(ncclGetLastError(NULL), "must be a multiple of its elements' 4 bytes");
     }
     EXPECT_OK(tuttiMoeCombine(route, received.rows, a->out, m->stream));
     EXPECT_CUDA(cudaStreamSynchronize(m->stream));
@@ -339,6 +342,14 @@ static void bad_choices_rank(int rank, int size)
     EXPECT_EQ(DISPATCH(rank == 1 ? 201 : a.count), ncclInvalidArgument);
     EXPECT_CONTAINS(ncclGetLastError(NULL), rank == 1 ? "count is 201, must be at most maxTokens"
                                                       : "rank 1's arguments are refused there");
+    int32_t on_host[7 * 3] = {0}, *indices = a.indices;
+    a.indices = rank == 1 ? on_host : indices;
+    EXPECT_EQ(DISPATCH(a.count), rank == 1 ? ncclUnhandledCudaError : ncclInvalidArgument);
+    EXPECT_CONTAINS(ncclGetLastError(NULL),
+                    rank == 1 ? "rank 1: indices is " : "rank 1's arguments are refused there");
+    a.indices = rank == 1 ? (int32_t *)((char *)indices + 1) : indices;
+    EXPECT_EQ(DISPATCH(a.count), ncclInvalidArgument);
+    a.indices = indices;
     if (EXPECT_OK(DISPATCH(a.count))) {
         call_again(&m, route, &a);
         EXPECT_OK(tuttiMoeRouteDestroy(route));
@@ -347,6 +358,41 @@ static void bad_choices_rank(int rank, int size)
     free_arrays(&m, &a);
     member_leave(&m);
 }
+
+// Rank 1 is in another call than the others: no call gives a wrong result.
+static void other_call_rank(int rank, int size)
+{
+    struct moe_case c = case_of(size, 6, 3, 5);
+    struct member m;
+    tuttiMoe_t moe = NULL;
+    tuttiMoeRoute_t route = NULL;
+    struct tuttiMoeReceived received;
+    c.tokens = as_c89;
+    if (!member_join(&m, rank, size)) {
+        return;
+    }
+    struct moe_arrays a = make_arrays(&c, &m);
+    EXPECT_OK(tuttiMoeCreate(m.comm, &c.options, &moe));
+    EXPECT_OK(tuttiMoeDispatch(moe, a.tokens, a.count, a.indices, a.weights, &route, m.stream));
+    EXPECT_OK(tuttiMoeGetReceived(route, &received));
+    ncclResult_t result = rank == 1 ? tuttiMoeCombine(route, received.rows, a.out, m.stream)
+                                    : tuttiMoeDispatchAgain(route, a.tokens, m.stream);
+    EXPECT_CUDA(cudaStreamSynchronize(m.stream));
+    EXPECT(result == ncclSuccess || result == ncclInvalidUsage);
+    EXPECT_EQ(member_state(&m), ncclInvalidUsage);
+    EXPECT_OK(ncclCommAbort(m.comm));
+    m.comm = NULL;
+    EXPECT_OK(tuttiMoeRouteDestroy(route));
+    EXPECT_EQ(tuttiMoeDestroy(moe), ncclInvalidArgument);
+    free_arrays(&m, &a);
+    member_leave(&m);
+}
+
+static void other_call(void)
+{
+    run_ranks(3, other_call_rank, 60);
+}
+
 static void bad_choices(void)
 {
     run_thread_ranks(2, bad_choices_rank, 60);
@@ -507,6 +553,7 @@ int main(void)
     RUN(drops);
     RUN(reports);
     RUN(bad_choices);
+    RUN(other_call);
     RUN(bad_options);
     RUN(aborted);
     RUN(no_room);

@@ -146,7 +146,8 @@ ncclResult_t tuttiMoeDestroy(tuttiMoe_t moe);
 // once to each host, to the rank with this one's place there, which spreads it inside.
 // tokens: [count x hidden] in the data type, not inside received rows. indices: [count x choices],
 // experts, none twice for one token. weights: [count x choices], float or double. All device
-// memory; NULL where count is 0. count may differ between ranks, which need not know each other's.
+// memory, aligned as elements are; NULL where count is 0. count may differ between ranks, which
+// need not know each other's.
 // route: receives where the tokens went, NULL after an error; tuttiMoeRouteDestroy ends it.
 // Collective. Synchronises the stream to learn counts; the rows are there when the stream has come
 // so far. Errors: ncclInvalidArgument for a bad argument, a bad index or an expert twice, on all
