@@ -41,6 +41,12 @@ const char *__lsan_default_options(void)
 {
     return "print_suppressions=0:fast_unwind_on_malloc=0";
 }
+// And its threads close descriptors that others of them write to as they end.
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+    return "race:libpmix\n";
+}
 #endif
 
 static const int enders[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
