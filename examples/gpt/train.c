@@ -168,11 +168,11 @@ static void introduce(struct gpt_training *training)
         gpt_parameters_free(&table);
     }
     gpt_progress_say(&training->progress,
-                     "%d layers, width %d, %zu parameters; dp %d x pp %d x ep %d x tp %d%s%s; "
+                     "%d layer%s, width %d, %zu parameters; dp %d x pp %d x ep %d x tp %d%s%s; "
                      "%zu bytes of text",
-                     c->layers, c->width, count, mesh->dp, mesh->pp, mesh->ep, mesh->tp,
-                     training->options->sp ? ", sp" : "", training->options->zero ? ", zero" : "",
-                     training->corpus.bytes);
+                     c->layers, c->layers == 1 ? "" : "s", c->width, count, mesh->dp, mesh->pp,
+                     mesh->ep, mesh->tp, training->options->sp ? ", sp" : "",
+                     training->options->zero ? ", zero" : "", training->corpus.bytes);
 }
 
 // Ranks that read texts of other lengths would train on other batches.
