@@ -66,11 +66,11 @@ static bool can_be_written(const char *path, struct gpt_problem *problem)
 {
     struct stat status;
     if (path != NULL && stat(path, &status) == 0 && S_ISFIFO(status.st_mode)) {
-        return gpt_fail(problem, GPT_FAILED, "%s: is a pipe, must be a file", path);
+        return gpt_fail(problem, GPT_USAGE, "%s: is a pipe, must be a file", path);
     }
     FILE *file = path == NULL ? NULL : fopen(path, "ae");
     if (path != NULL && file == NULL) {
-        return gpt_fail_errno(problem, path, "cannot be made");
+        return gpt_fail_given(problem, path, "cannot be made");
     }
     return file == NULL || gpt_close_file(file, path, problem);
 }
