@@ -275,7 +275,34 @@ bool gpt_checkpoint_find(const char *path, char *step, struct gpt_problem *probl
     return gpt_path_join(step, path, name, problem);
 }
 
-bool gpt_checkpoint_prepare(const char *folder, struct gpt_problem *problem)
+// Whether a step's folder is in the folder, by whatever path.
+static bool is_step_of(const char *step, const char *folder)
+{
+    struct stat above, status;
+    char path[GPT_PATH_MAX];
+    struct gpt_problem ignored = {0};
+    return gpt_path_join(path, step, "..", &ignored) && stat(path, &above) == 0 &&
+           stat(folder, &status) == 0 && above.st_dev == status.st_dev &&
+           above.st_ino == status.st_ino;
+}
+
+// A problem where a folder has checkpoints: another training's are not to be replaced.
+static bool is_free(const char *folder, struct gpt_problem *problem)
+{
+    char path[GPT_PATH_MAX], name[64];
+    struct gpt_problem nothing = {0};
+    bool has_steps = find_highest(folder, name, sizeof name, &nothing);
+    if (!gpt_path_join(path, folder, "latest", problem)) {
+        return false;
+    }
+    return (!has_steps && access(path, F_OK) != 0) ||
+           gpt_fail(problem, GPT_USAGE,
+                    "--checkpoints: %s has checkpoints already (%s): --resume %s goes on with that "
+                    "training, another training needs another folder",
+                    folder, has_steps ? name : "latest", folder);
+}
+
+bool gpt_checkpoint_prepare(const char *folder, const char *step, struct gpt_problem *problem)
 {
     struct stat status;
     if (!make_folders(folder, problem)) {
@@ -284,8 +311,10 @@ bool gpt_checkpoint_prepare(const char *folder, struct gpt_problem *problem)
     if (stat(folder, &status) == 0 && !S_ISDIR(status.st_mode)) {
         return gpt_fail(problem, GPT_USAGE, "%s: is not a folder", folder);
     }
-    return access(folder, W_OK | X_OK) == 0 ||
-           gpt_fail_errno(problem, folder, "cannot be written to");
+    if (access(folder, W_OK | X_OK) != 0) {
+        return gpt_fail_errno(problem, folder, "cannot be written to");
+    }
+    return (step != NULL && is_step_of(step, folder)) || is_free(folder, problem);
 }
 
 static bool load_files(const char *step, const struct gpt_manifest *manifest,

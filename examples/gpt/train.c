@@ -97,14 +97,14 @@ static bool open_losses(struct gpt_training *training, struct losses *losses,
                            problem);
 }
 
-// What rank 0 writes during the training and after it.
-static bool open_output(struct gpt_training *training, struct losses *losses,
+// What rank 0 writes during the training and after it. step: as of train.
+static bool open_output(struct gpt_training *training, const char *step, struct losses *losses,
                         struct gpt_problem *problem)
 {
     const struct gpt_options *o = training->options;
     if (training->world->rank == 0 && can_be_written(o->curve, problem) &&
         can_be_written(o->pipeline, problem) &&
-        (o->checkpoints == NULL || gpt_checkpoint_prepare(o->checkpoints, problem)) &&
+        (o->checkpoints == NULL || gpt_checkpoint_prepare(o->checkpoints, step, problem)) &&
         (o->export_folder == NULL || gpt_export(o, &training->corpus, problem))) {
         open_losses(training, losses, problem);
     }
@@ -263,6 +263,7 @@ static bool run(struct gpt_training *training, FILE *losses, struct gpt_problem 
     return true;
 }
 
+// step: the checkpoint that it goes on from; NULL: none.
 static bool train(struct gpt_training *training, const char *step, struct gpt_problem *problem)
 {
     const struct gpt_options *o = training->options;
@@ -281,7 +282,7 @@ static bool train(struct gpt_training *training, const char *step, struct gpt_pr
                          (unsigned long long)training->step, o->steps);
         return true;
     }
-    if (!open_output(training, &losses, problem)) {
+    if (!open_output(training, step, &losses, problem)) {
         return false;
     }
     gpt_progress_skip(&training->progress);
