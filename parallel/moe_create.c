@@ -266,17 +266,19 @@ static ncclResult_t check_rows(const struct tuttiMoe *moe)
     size_t ranks = (size_t)moe->ranks, choices = (size_t)options->choices;
     if (options->maxTokens * choices > (size_t)INT32_MAX / ranks) {
         return tuttiFail(ncclInvalidArgument,
-                         "tuttiMoeCreate: maxTokens is %zu: %d ranks' choices of %d experts would "
+                         "tuttiMoeCreate: maxTokens is %zu: %d ranks' choices of %d expert%s would "
                          "be more than %d rows",
-                         options->maxTokens, moe->ranks, options->choices, INT32_MAX);
+                         options->maxTokens, moe->ranks, options->choices,
+                         options->choices == 1 ? "" : "s", INT32_MAX);
     }
     size_t rows = ranks * options->maxTokens * choices;
     size_t padding = most_experts(moe) * (options->align - 1);
     if (padding > (size_t)INT32_MAX - rows) {
         return tuttiFail(ncclInvalidArgument,
-                         "tuttiMoeCreate: align is %zu: with %zu experts on a rank, and at most "
+                         "tuttiMoeCreate: align is %zu: with %zu expert%s on a rank, and at most "
                          "%zu rows for them, it would have more than %d rows",
-                         options->align, most_experts(moe), rows, INT32_MAX);
+                         options->align, most_experts(moe), most_experts(moe) == 1 ? "" : "s", rows,
+                         INT32_MAX);
     }
     if (rows + padding > SIZE_MAX / 4 / sizeof(double) / options->hidden) {
         return tuttiFail(ncclInvalidArgument,

@@ -55,7 +55,7 @@ static bool make_folders(const char *folder, struct gpt_problem *problem)
         gpt_storage_change();
         bool is_new = mkdir(path, 0777) == 0;
         if (!is_new && errno != EEXIST) {
-            return gpt_fail_errno(problem, path, "cannot be made");
+            return gpt_fail_given(problem, path, "cannot be made");
         }
         if (is_new && !sync_above(path, problem)) {
             return false;
@@ -205,19 +205,6 @@ bool gpt_checkpoint_save(struct gpt_world *world, const char *folder,
     return right;
 }
 
-bool gpt_checkpoint_prepare(const char *folder, struct gpt_problem *problem)
-{
-    struct stat status;
-    if (!make_folders(folder, problem)) {
-        return false;
-    }
-    if (stat(folder, &status) == 0 && !S_ISDIR(status.st_mode)) {
-        return gpt_fail(problem, GPT_FAILED, "%s: is not a folder", folder);
-    }
-    return access(folder, W_OK | X_OK) == 0 ||
-           gpt_fail_errno(problem, folder, "cannot be written to");
-}
-
 // Whether a folder has a manifest.
 static bool has_manifest(const char *folder)
 {
@@ -233,7 +220,7 @@ static bool read_latest(const char *path, char *name, size_t room, struct gpt_pr
     char *text = NULL;
     size_t bytes = 0;
     if (!gpt_path_join(file, path, "latest", problem) ||
-        (access(file, F_OK) != 0 && errno == ENOENT) ||
+        (access(file, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR)) ||
         !gpt_read_file(file, &text, &bytes, problem)) {
         return false;
     }
@@ -254,7 +241,7 @@ static bool find_highest(const char *path, char *name, size_t room, struct gpt_p
     uint64_t highest = 0;
     DIR *entries = opendir(path);
     if (entries == NULL) {
-        return gpt_fail_errno(problem, path, "cannot be opened");
+        return gpt_fail_given(problem, path, "cannot be opened");
     }
     name[0] = 0;
     // NOLINTNEXTLINE(concurrency-mt-unsafe): this folder is read by this thread alone
@@ -268,7 +255,7 @@ static bool find_highest(const char *path, char *name, size_t room, struct gpt_p
         }
     }
     closedir(entries);
-    return name[0] != 0 || gpt_fail(problem, GPT_FAILED, "%s: there is no checkpoint in it", path);
+    return name[0] != 0 || gpt_fail(problem, GPT_USAGE, "%s: there is no checkpoint in it", path);
 }
 
 bool gpt_checkpoint_find(const char *path, char *step, struct gpt_problem *problem)
@@ -286,6 +273,48 @@ bool gpt_checkpoint_find(const char *path, char *step, struct gpt_problem *probl
         return false;
     }
     return gpt_path_join(step, path, name, problem);
+}
+
+// Whether a step's folder is in the folder, by whatever path.
+static bool is_step_of(const char *step, const char *folder)
+{
+    struct stat above, status;
+    char path[GPT_PATH_MAX];
+    struct gpt_problem ignored = {0};
+    return gpt_path_join(path, step, "..", &ignored) && stat(path, &above) == 0 &&
+           stat(folder, &status) == 0 && above.st_dev == status.st_dev &&
+           above.st_ino == status.st_ino;
+}
+
+// A problem where a folder has checkpoints: another training's are not to be replaced.
+static bool is_free(const char *folder, struct gpt_problem *problem)
+{
+    char path[GPT_PATH_MAX], name[64];
+    struct gpt_problem nothing = {0};
+    bool has_steps = find_highest(folder, name, sizeof name, &nothing);
+    if (!gpt_path_join(path, folder, "latest", problem)) {
+        return false;
+    }
+    return (!has_steps && access(path, F_OK) != 0) ||
+           gpt_fail(problem, GPT_USAGE,
+                    "--checkpoints: %s has checkpoints already (%s): --resume %s goes on with that "
+                    "training, another training needs another folder",
+                    folder, has_steps ? name : "latest", folder);
+}
+
+bool gpt_checkpoint_prepare(const char *folder, const char *step, struct gpt_problem *problem)
+{
+    struct stat status;
+    if (!make_folders(folder, problem)) {
+        return false;
+    }
+    if (stat(folder, &status) == 0 && !S_ISDIR(status.st_mode)) {
+        return gpt_fail(problem, GPT_USAGE, "%s: is not a folder", folder);
+    }
+    if (access(folder, W_OK | X_OK) != 0) {
+        return gpt_fail_errno(problem, folder, "cannot be written to");
+    }
+    return (step != NULL && is_step_of(step, folder)) || is_free(folder, problem);
 }
 
 static bool load_files(const char *step, const struct gpt_manifest *manifest,

@@ -19,9 +19,10 @@ bool gpt_checkpoint_save(struct gpt_world *world, const char *folder,
                          const struct gpt_manifest *manifest, const struct gpt_piece *pieces,
                          int count, struct gpt_problem *problem);
 
-// Makes the folder where it is not there; a problem where nothing can be saved in it. Local, on
-// rank 0: before the training, so that this is not found out after it.
-bool gpt_checkpoint_prepare(const char *folder, struct gpt_problem *problem);
+// Makes the folder where it is not there; a problem where nothing can be saved in it, or where it
+// has checkpoints and `step`, the one that the training goes on from (NULL: none), is not among
+// them. Local, on rank 0: before the training, so that this is not found out after it.
+bool gpt_checkpoint_prepare(const char *folder, const char *step, struct gpt_problem *problem);
 
 // step: [GPT_PATH_MAX], receives the folder of the checkpoint that `path` names: path itself, if it
 // has a manifest; else the one that its `latest` names; without such a file the highest step.

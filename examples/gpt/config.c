@@ -133,6 +133,12 @@ static ncclResult_t check_experts(const struct gpt_config *c, int ep)
                          "gpt: experts-per-token is %d, must be at most experts, which is %d",
                          c->top_k, c->experts);
     }
+    if (c->moe_every > c->layers) {
+        return tuttiFail(ncclInvalidArgument,
+                         "gpt: moe-every is %d, must be at most layers, which is %d, in a model "
+                         "with experts",
+                         c->moe_every, c->layers);
+    }
     return check_multiple("experts", c->experts, "ep", ep);
 }
 

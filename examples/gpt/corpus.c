@@ -29,9 +29,10 @@ static bool map(struct gpt_corpus *corpus, int fd, const char *path, struct gpt_
     size_t needed = ((size_t)corpus->context + 1) * 10;
     if (corpus->bytes < needed) {
         return gpt_fail(problem, GPT_USAGE,
-                        "corpus %s: has %zu bytes, must have at least %zu: a tenth is for "
+                        "corpus %s: has %zu byte%s, must have at least %zu: a tenth is for "
                         "validation, and a sequence has %d + 1",
-                        path, corpus->bytes, needed, corpus->context);
+                        path, corpus->bytes, corpus->bytes == 1 ? "" : "s", needed,
+                        corpus->context);
     }
     void *text = mmap(NULL, corpus->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (text == MAP_FAILED) {

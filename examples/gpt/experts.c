@@ -150,6 +150,8 @@ ncclResult_t gpt_experts_backward(struct gpt_model *model, int layer, struct gpt
 {
     const struct gpt_sizes *s = &model->sizes;
     struct middle middle;
+    size_t *most = &model->scratch.most_backward_rows;
+    *most = received->rowCount > *most ? received->rowCount : *most;
     TRY(middle_of(model, received, &middle));
     TRY(gpt_grow(&model->scratch.expert_dx, received->rowCount * s->width * sizeof(real),
                  model->stream));

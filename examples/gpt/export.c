@@ -107,7 +107,7 @@ bool gpt_export(const struct gpt_options *options, const struct gpt_corpus *corp
     char path[GPT_PATH_MAX];
     FILE *manifest;
     if (mkdir(options->export_folder, 0777) != 0 && errno != EEXIST) {
-        return gpt_fail_errno(problem, options->export_folder, "cannot be made");
+        return gpt_fail_given(problem, options->export_folder, "cannot be made");
     }
     if (!open_file(options, "manifest.txt", &manifest, path, problem)) {
         return false;

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <tutti_parallel/matmul.h>
 #include <unistd.h>
 
 // The checkpoint that a run goes on from, and the settings that it brings. trained: receives the
@@ -86,6 +87,10 @@ static bool run(int argc, char **argv, struct gpt_options *options, struct gpt_w
     char step[GPT_PATH_MAX];
     uint64_t trained = 0;
     bool resumes = options->resume != NULL;
+    const char *library; // loaded now: one that cannot be is not to be found out in a first step
+    if (problem->status == 0) {
+        gpt_nccl(problem, tuttiMatmulLibrary(&library), "");
+    }
     if (problem->status == 0 && resumes) {
         find_checkpoint(argc, argv, options, step, &trained, problem);
     }

@@ -47,9 +47,10 @@ struct gpt_rows gpt_model_rows(const struct gpt_model *model)
         if (gpt_is_moe(&model->config, sizes->first_layer + i % sizes->layers)) {
             size_t came = model->slot_layers[i].most_rows;
             rows.kept += came > first ? came : first;
-            rows.of_rank = came > rows.of_rank ? came : rows.of_rank;
         }
     }
+    size_t of_layer = model->scratch.most_backward_rows;
+    rows.of_rank = of_layer > first ? of_layer : first;
     size_t of_expert = model->scratch.most_expert_rows;
     rows.of_expert = of_expert > rows.of_expert ? of_expert : rows.of_expert;
     return rows;

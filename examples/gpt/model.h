@@ -59,7 +59,7 @@ struct gpt_bytes gpt_model_bytes(const struct gpt_model *model);
 // Rows of experts that one rank has room for. Their number is what the routing makes it.
 struct gpt_rows {
     size_t kept;      // between forward and backward, of all slots and layers together
-    size_t of_rank;   // the most of one layer
+    size_t of_rank;   // the most of one layer in a backward pass
     size_t of_expert; // the most of one expert
 };
 // Where all experts are used evenly: tokens * top_k of a layer.

@@ -332,6 +332,23 @@ static bool check(const struct gpt_options *o, struct gpt_problem *problem)
     return true;
 }
 
+bool gpt_options_fit(const struct gpt_options *o, int ranks, struct gpt_problem *problem)
+{
+    double rest = (double)o->pp * o->ep * o->tp; // far beyond what an int holds, too
+    if (o->dp > 0) {
+        return o->dp * rest == ranks ||
+               gpt_fail(problem, GPT_USAGE,
+                        "mesh: --dp x --pp x --ep x --tp is %d x %d x %d x %d, must be the number "
+                        "of ranks, which is %d; tutti-run -n N starts N",
+                        o->dp, o->pp, o->ep, o->tp, ranks);
+    }
+    return (rest <= ranks && ranks % (int)rest == 0) ||
+           gpt_fail(problem, GPT_USAGE,
+                    "mesh: --pp x --ep x --tp is %d x %d x %d, must divide the number of ranks, "
+                    "which is %d; tutti-run -n N starts N",
+                    o->pp, o->ep, o->tp, ranks);
+}
+
 bool gpt_options_read(int argc, char **argv, struct gpt_options *options,
                       struct gpt_problem *problem)
 {

@@ -67,6 +67,9 @@ const char *gpt_options_name(int i);
 bool gpt_options_settings(const struct gpt_options *options, char *text, size_t bytes,
                           struct gpt_problem *problem);
 
+// Whether the mesh is one of that many ranks; else a problem that names its options.
+bool gpt_options_fit(const struct gpt_options *options, int ranks, struct gpt_problem *problem);
+
 // Settings of a checkpoint, for a run that goes on from it: what the command line does not say is
 // taken from them; options then points into itself. A setting of the model that the command line
 // gives otherwise is a problem. argc, argv: again. where: of the checkpoint, for messages.

@@ -202,6 +202,10 @@ static void bad_configs(void)
     c = odd_config();
     c.moe_every = 0;
     refused(c, 1, 1, 1, "moe-every is 0, must be from 1 to 1073741824");
+    c.moe_every = 5; // no layer would have experts
+    refused(c, 1, 1, 1, "moe-every is 5, must be at most layers, which is 4");
+    c.experts = 0;
+    EXPECT_OK(gpt_config_check(&c, 1, 1, 1));
 }
 
 // Sizes whose product is more than size_t holds, or that would take hours to list.

@@ -31,8 +31,9 @@ ncclResult_t gpt_shape_check(const struct gpt_shape *shape, const struct gpt_con
                ? ncclSuccess
                : tuttiFail(ncclInvalidArgument,
                            "gpt: context is %d, batch / (dp x ep x micro-batches) %d, and %d "
-                           "micro-batches are kept at once: must be fewer, or the model smaller",
-                           config->context, shape->sequences, shape->slots);
+                           "micro-batch%s kept at once: must be fewer, or the model smaller",
+                           config->context, shape->sequences, shape->slots,
+                           shape->slots == 1 ? " is" : "es are");
 }
 
 static size_t smaller(size_t a, size_t b)

@@ -91,8 +91,9 @@ void gpt_progress_end(struct gpt_progress *progress)
 {
     if (progress->counted > 0) {
         double each = progress->counted_s / progress->counted;
-        gpt_progress_say(progress, "%d steps after the first two: %.1f ms a step, %.0f tokens/s",
-                         progress->counted, 1e3 * each, (double)progress->tokens / each);
+        gpt_progress_say(progress, "%d step%s after the first two: %.1f ms a step, %.0f tokens/s",
+                         progress->counted, progress->counted == 1 ? "" : "s", 1e3 * each,
+                         (double)progress->tokens / each);
     }
 }
 

@@ -41,6 +41,7 @@ static bool open_sampling(struct sampling *s, struct gpt_problem *problem)
     const struct gpt_options *o = s->options;
     const struct gpt_shape shape = {1, 1, o->sp};
     if (!gpt_nccl(problem, gpt_config_check(&o->config, 1, o->ep, o->tp), "model") ||
+        !gpt_options_fit(o, s->world->size, problem) ||
         !gpt_nccl(problem, tuttiMeshCreate(s->world->comm, o->dp, 1, o->ep, o->tp, &s->mesh),
                   "mesh")) {
         return gpt_fail_alike(problem);

@@ -92,6 +92,7 @@ struct gpt_scratch {
     struct gpt_growing expert_middle; // of one expert: gradients and activations of its rows
     struct gpt_growing expert_dx;     // [rows x width], real
     size_t most_expert_rows;          // of one expert, that came at once
+    size_t most_backward_rows;        // of one layer, that a backward pass had
 };
 
 // Lays out a slot from `memory` on (NULL: to count only) and returns its bytes. slot->layers has

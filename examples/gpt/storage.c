@@ -27,6 +27,13 @@ bool gpt_fail_errno(struct gpt_problem *problem, const char *path, const char *w
     return gpt_fail(problem, GPT_FAILED, "%s: %s: %s", path, what, strerrordesc_np(errno));
 }
 
+bool gpt_fail_given(struct gpt_problem *problem, const char *path, const char *what)
+{
+    bool wrong = errno == ENOENT || errno == ENOTDIR || errno == EISDIR;
+    return gpt_fail(problem, wrong ? GPT_USAGE : GPT_FAILED, "%s: %s: %s", path, what,
+                    strerrordesc_np(errno));
+}
+
 bool gpt_path_join(char *path, const char *folder, const char *name, struct gpt_problem *problem)
 {
     int length = snprintf(path, GPT_PATH_MAX, "%s/%s", folder, name);

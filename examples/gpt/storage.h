@@ -19,6 +19,10 @@ void gpt_storage_change(void);
 // A problem with a file: "path: what: " and errno's text. Always false.
 bool gpt_fail_errno(struct gpt_problem *problem, const char *path, const char *what);
 
+// The same for a path that the user has given: one that is not there, or is no folder or no file
+// as it must be, is a wrong argument.
+bool gpt_fail_given(struct gpt_problem *problem, const char *path, const char *what);
+
 // path: [GPT_PATH_MAX], receives "folder/name". False, and a problem, where it does not fit.
 bool gpt_path_join(char *path, const char *folder, const char *name, struct gpt_problem *problem);
 

@@ -66,11 +66,11 @@ static bool can_be_written(const char *path, struct gpt_problem *problem)
 {
     struct stat status;
     if (path != NULL && stat(path, &status) == 0 && S_ISFIFO(status.st_mode)) {
-        return gpt_fail(problem, GPT_FAILED, "%s: is a pipe, must be a file", path);
+        return gpt_fail(problem, GPT_USAGE, "%s: is a pipe, must be a file", path);
     }
     FILE *file = path == NULL ? NULL : fopen(path, "ae");
     if (path != NULL && file == NULL) {
-        return gpt_fail_errno(problem, path, "cannot be made");
+        return gpt_fail_given(problem, path, "cannot be made");
     }
     return file == NULL || gpt_close_file(file, path, problem);
 }
@@ -97,14 +97,14 @@ static bool open_losses(struct gpt_training *training, struct losses *losses,
                            problem);
 }
 
-// What rank 0 writes during the training and after it.
-static bool open_output(struct gpt_training *training, struct losses *losses,
+// What rank 0 writes during the training and after it. step: as of train.
+static bool open_output(struct gpt_training *training, const char *step, struct losses *losses,
                         struct gpt_problem *problem)
 {
     const struct gpt_options *o = training->options;
     if (training->world->rank == 0 && can_be_written(o->curve, problem) &&
         can_be_written(o->pipeline, problem) &&
-        (o->checkpoints == NULL || gpt_checkpoint_prepare(o->checkpoints, problem)) &&
+        (o->checkpoints == NULL || gpt_checkpoint_prepare(o->checkpoints, step, problem)) &&
         (o->export_folder == NULL || gpt_export(o, &training->corpus, problem))) {
         open_losses(training, losses, problem);
     }
@@ -168,11 +168,11 @@ static void introduce(struct gpt_training *training)
         gpt_parameters_free(&table);
     }
     gpt_progress_say(&training->progress,
-                     "%d layers, width %d, %zu parameters; dp %d x pp %d x ep %d x tp %d%s%s; "
+                     "%d layer%s, width %d, %zu parameters; dp %d x pp %d x ep %d x tp %d%s%s; "
                      "%zu bytes of text",
-                     c->layers, c->width, count, mesh->dp, mesh->pp, mesh->ep, mesh->tp,
-                     training->options->sp ? ", sp" : "", training->options->zero ? ", zero" : "",
-                     training->corpus.bytes);
+                     c->layers, c->layers == 1 ? "" : "s", c->width, count, mesh->dp, mesh->pp,
+                     mesh->ep, mesh->tp, training->options->sp ? ", sp" : "",
+                     training->options->zero ? ", zero" : "", training->corpus.bytes);
 }
 
 // Ranks that read texts of other lengths would train on other batches.
@@ -263,6 +263,7 @@ static bool run(struct gpt_training *training, FILE *losses, struct gpt_problem 
     return true;
 }
 
+// step: the checkpoint that it goes on from; NULL: none.
 static bool train(struct gpt_training *training, const char *step, struct gpt_problem *problem)
 {
     const struct gpt_options *o = training->options;
@@ -281,7 +282,7 @@ static bool train(struct gpt_training *training, const char *step, struct gpt_pr
                          (unsigned long long)training->step, o->steps);
         return true;
     }
-    if (!open_output(training, &losses, problem)) {
+    if (!open_output(training, step, &losses, problem)) {
         return false;
     }
     gpt_progress_skip(&training->progress);

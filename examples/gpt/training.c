@@ -37,6 +37,7 @@ static bool open_mesh(struct gpt_training *training, struct gpt_problem *problem
     const struct gpt_options *o = training->options;
     struct tuttiMesh *mesh = &training->mesh;
     if (!gpt_nccl(problem, gpt_config_check(&o->config, o->pp, o->ep, o->tp), "model") ||
+        !gpt_options_fit(o, training->world->size, problem) ||
         !gpt_nccl(problem, tuttiMeshCreate(training->world->comm, o->dp, o->pp, o->ep, o->tp, mesh),
                   "mesh")) {
         return gpt_fail_alike(problem);

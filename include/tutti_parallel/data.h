@@ -13,10 +13,15 @@
 //     the last: forward; backward, and as soon as gradient i is complete:
 //         tuttiBucketsReady(buckets, i, stream)
 //     tuttiBucketsWait(buckets, stream)
-//     squares = 0; tuttiSumSquares(... parts of tuttiBucketsOwned ..., &squares)
+//     squares = 0; tuttiSumSquares(... parts of tuttiBucketsOwned ..., replicas, ..., &squares)
 //     tuttiGlobalNorm(squares, world, stream, &norm); tuttiClipFactor(norm, most, &factor)
 //     tuttiScale(... the same parts ..., factor, stream); the optimizer updates the same parts
 //     tuttiBucketsGather(buckets, parameters, type, stream)
+// The norm counts each element of the model once, so replicas[i] is how many ranks of `world`
+// count part i. Without ZeRO each rank's parts are whole gradients, and all ranks of the buckets'
+// communicator have the same: replicas is the number of its ranks. With ZeRO they share the parts
+// out, and it is 1. Either is multiplied by the tensor parallel ranks for a parameter that is not
+// split over them.
 // With ZeRO the first forward pass of the next step calls, before it uses parameter i,
 //     tuttiBucketsGatherWait(buckets, i, stream)
 // and whoever uses all parameters at once (a checkpoint) calls it with -1. Without ZeRO neither
