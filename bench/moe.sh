@@ -24,4 +24,5 @@ fi
 mkdir -p "$out"
 gcc -std=gnu17 -O2 -Wall -Wextra -I"$build/include" "$root"/bench/moe/*.c "$root/bench/copies.c" -o "$out/moe" \
     -L"$build/lib" -Wl,-rpath,"$build/lib" -ltutti_parallel -lnccl -lcudart -lm -lpthread
-exec "$out/moe" "$out/moe.svg"
+cd "$root"
+exec "$out/moe" "${out#"$root"/}/moe.svg"
