@@ -32,8 +32,8 @@ if(TUTTI_SANITIZE)
     set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
 endif()
 
-# Long proofs, of every value, plan or type in one thread, run without a sanitizer and under the address sanitizer, which has
-# the undefined checks with it; the thread sanitizer has nothing to see there.
+# Long proofs, of every value, plan or type, run without a sanitizer and under the address sanitizer, which has the undefined
+# checks with it. Other sanitizers see as much in the tests of some of these.
 set(TUTTI_LONG_PROOFS ON)
 if(TUTTI_SANITIZE AND NOT TUTTI_SANITIZE MATCHES "address")
     set(TUTTI_LONG_PROOFS OFF)

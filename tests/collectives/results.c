@@ -78,7 +78,7 @@ static void types(int rank, int size)
         return;
     }
     bool many = size > 8, good = true;
-    int counts = many || getenv("TUTTI_TEST_FEW") != NULL || !is_full() ? 2 : 4;
+    int counts = is_full() && !many && getenv("TUTTI_TEST_FEW") == NULL ? 4 : 2;
     for (int f = 0; f < FUNCTIONS && good; f++) {
         for (int i = 0; chosen((enum function)f) && good && i < counts; i++) {
             good = every_type(&m, &area, (enum function)f, many ? small[i] : usual[i]);
