@@ -14,6 +14,7 @@ struct gpt_corpus {
     const unsigned char *text; // [bytes], the whole file, mapped
     size_t bytes;
     size_t training; // bytes of the part that is learned, the first
+    uint64_t mark;   // of the content: other texts have another
     int context;     // tokens of a sequence
 };
 

@@ -95,6 +95,33 @@ static void validation(void)
     gpt_corpus_close(&corpus);
 }
 
+static uint64_t mark_with(size_t bytes, size_t place, unsigned char added)
+{
+    struct gpt_corpus corpus;
+    struct gpt_problem problem = {0};
+    make_text(bytes);
+    FILE *file = fopen(path, "r+");
+    if (EXPECT(file != NULL)) {
+        EXPECT_EQ(fseek(file, (long)place, SEEK_SET), 0);
+        EXPECT(fputc((unsigned char)(text[place] + added), file) != EOF);
+        EXPECT_EQ(fclose(file), 0);
+    }
+    EXPECT(gpt_corpus_open(&corpus, path, CONTEXT, &problem));
+    uint64_t mark = corpus.mark;
+    gpt_corpus_close(&corpus);
+    return mark;
+}
+
+// Of a text of few bytes each counts, the first and the last too.
+static void marks(void)
+{
+    uint64_t mark = mark_with(BYTES - 1, 0, 0);
+    EXPECT(mark_with(BYTES - 1, BYTES - 2, 0) == mark);
+    for (size_t place = 0; place < BYTES - 1; place += place < BYTES - 14 ? 13 : 1) {
+        EXPECT(mark_with(BYTES - 1, place, 1) != mark);
+    }
+}
+
 // The shortest that is possible, and one byte less.
 static void short_texts(void)
 {
@@ -140,6 +167,7 @@ int main(void)
     close(fd);
     RUN(batches);
     RUN(validation);
+    RUN(marks);
     RUN(short_texts);
     RUN(no_texts);
     (void)unlink(path);

@@ -175,21 +175,28 @@ static void introduce(struct gpt_training *training)
                      training->options->zero ? ", zero" : "", training->corpus.bytes);
 }
 
-// Ranks that read texts of other lengths would train on other batches.
+// Ranks that read other texts would train on other batches.
 static bool same_corpus(struct gpt_training *training, struct gpt_problem *problem)
 {
     struct gpt_world *world = training->world;
-    const size_t mine = training->corpus.bytes;
-    size_t *all = calloc((size_t)world->size, sizeof *all);
+    struct read {
+        size_t bytes;
+        uint64_t mark;
+    } const mine = {training->corpus.bytes, training->corpus.mark};
+    struct read *all = calloc((size_t)world->size, sizeof *all);
     if (all == NULL) {
         return gpt_fail(problem, GPT_FAILED, "no memory for what %d ranks have", world->size);
     }
     bool right = gpt_world_gather(world, &mine, sizeof mine, all, problem);
     for (int rank = 1; right && rank < world->size; rank++) {
-        if (all[rank] != all[0]) {
+        if (all[rank].bytes != all[0].bytes) {
             gpt_fail(problem, GPT_USAGE,
-                     "corpus: has %zu bytes on rank %d, must be as on rank 0, %zu", all[rank], rank,
-                     all[0]);
+                     "corpus: has %zu bytes on rank %d, must be as on rank 0, %zu", all[rank].bytes,
+                     rank, all[0].bytes);
+            right = gpt_fail_alike(problem);
+        } else if (all[rank].mark != all[0].mark) {
+            gpt_fail(problem, GPT_USAGE,
+                     "corpus: has other text on rank %d than on rank 0, in as many bytes", rank);
             right = gpt_fail_alike(problem);
         }
     }
