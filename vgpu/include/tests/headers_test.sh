@@ -1,6 +1,6 @@
 #!/bin/sh
-# Compiles every header alone: as C17 where it is meant for C, and as tutticc does (C++17 with __CUDACC__); and the public ones
-# as plain C++17 and as C++20, together or, with `full`, alone, too.
+# Compiles every public header alone: as C17 where it is meant for C, and as tutticc does (C++17 with __CUDACC__); and all
+# together as plain C++17 and as C++20. With `full` alone, too, and the headers that these include.
 # Usage: headers_test.sh INCLUDE_FOLDER C_COMPILER C++_COMPILER [full]
 # SPDX-License-Identifier: Apache-2.0
 set -u
@@ -25,6 +25,7 @@ cd "$include" || exit 1
 for header in *.h *.hpp crt/*.h cooperative_groups/*.h nvtx3/*.h vgpu/*.h vgpu/device/*.h cuda/* cuda/std/*; do
     case $header in
     *.md | cuda/std | vgpu/float16.h | vgpu/ptx*.h | vgpu/stub.h) continue ;; # a folder; parts of other headers; tutticc's own
+    vgpu/*) [ "$full" = full ] || continue ;;
     esac
     echo "#include <$header>" >"$folder/one.source"
     case $header in
@@ -42,7 +43,7 @@ done
 header='all public headers together'
 compile all.source "$cxx" -x c++ -std=c++17
 compile all.source "$cxx" -x c++ -std=c++20 -D__CUDACC__
-if [ "$count" -lt 100 ]; then
+if [ "$count" -lt 60 ]; then
     echo "only $count compilations: headers are missing in $include"
     exit 1
 fi
