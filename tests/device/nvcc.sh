@@ -15,7 +15,7 @@ if [ ! -x "$nvcc" ] || "$nvcc" --version | grep -q tutti; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$nvcc" -std=c++17 -arch=sm_80 -I"$include" -c "$here/isolated.cu" -o "$work/isolated.o"
+"$nvcc" -std=c++17 -arch=sm_80 -I"$include" -c "$here/barriers.cu" -o "$work/barriers.o"
 "$nvcc" -std=c++17 -arch=sm_90 -I"$include" -c "$here/multimem.cu" -o "$work/multimem.o"
 if [ "${2:-}" = full ]; then
     both=(-gencode "arch=compute_80,code=sm_80" -gencode "arch=compute_90,code=sm_90")
