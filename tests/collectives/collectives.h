@@ -44,7 +44,7 @@ static inline int process_size_count(void)
 #ifdef __SANITIZE_THREAD__ // which does not see other processes
     return 0;
 #else
-    return few_or(7, 4);
+    return few_or(is_full() ? 7 : 6, 4);
 #endif
 }
 

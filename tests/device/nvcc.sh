@@ -16,7 +16,6 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$nvcc" -std=c++17 -arch=sm_80 -I"$include" -c "$here/barriers.cu" -o "$work/barriers.o"
-"$nvcc" -std=c++17 -arch=sm_90 -I"$include" -c "$here/multimem.cu" -o "$work/multimem.o"
 if [ "${2:-}" = full ]; then
     both=(-gencode "arch=compute_80,code=sm_80" -gencode "arch=compute_90,code=sm_90")
     "$nvcc" -std=c++17 "${both[@]}" -I"$include" -c "$here/barriers.cu" -o "$work/barriers.o"
@@ -24,7 +23,7 @@ if [ "${2:-}" = full ]; then
     for program in functions coops low_latency operators; do
         "$nvcc" -std=c++17 "${both[@]}" -I"$include" -c "$here/$program.cu" -o "$work/$program.o"
     done
-    for program in team_views three_windows faults; do
+    for program in multimem team_views three_windows faults; do
         "$nvcc" -std=c++17 -arch=sm_90 -I"$include" -c "$here/$program.cu" -o "$work/$program.o"
     done
     "$nvcc" -std=c++17 --extended-lambda -arch=sm_90 -I"$include" -c "$here/reduce_copy_uses.cu" -o "$work/uses.o"

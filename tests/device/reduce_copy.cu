@@ -1,6 +1,6 @@
 // Every function of reduce_copy.h. Compiled with -DELEMENT=TYPE: on that type, with every kind of
-// thread group. Otherwise on a choice of types, with FEW a smaller one; reduce_copy.sh compiles it
-// for all of them.
+// thread group. Otherwise on a choice of types, with FEW (under sanitizers) a smaller one;
+// reduce_copy.sh compiles it for all of them.
 // SPDX-License-Identifier: Apache-2.0
 #include "reduce_copy.cuh"
 
