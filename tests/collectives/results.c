@@ -7,15 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Sanitizers judge how ranks meet and what memory they use, which other types and other counts of a
-// few elements do not change. All types are taken with 3 ranks at most; with
-// more, some.
+// Sanitizers judge how ranks meet and what memory they use, which other types, operators and counts
+// of a few elements do not change. All types are taken with 3 ranks at most; with more, some.
 #ifdef __SANITIZE_THREAD__
-enum { NEXT_COUNT = 5, NEXT_TYPE = 4, NEXT_TYPE_OF_MANY = 8 };
+enum { NEXT_COUNT = 5, NEXT_TYPE = 4, NEXT_TYPE_OF_MANY = 8, NEXT_OP = 4 };
 #elif defined(__SANITIZE_ADDRESS__)
-enum { NEXT_COUNT = 1, NEXT_TYPE = 3, NEXT_TYPE_OF_MANY = 5 };
+enum { NEXT_COUNT = 1, NEXT_TYPE = 3, NEXT_TYPE_OF_MANY = 5, NEXT_OP = 4 };
 #else
-enum { NEXT_COUNT = 1, NEXT_TYPE = 1, NEXT_TYPE_OF_MANY = 3 };
+enum { NEXT_COUNT = 1, NEXT_TYPE = 1, NEXT_TYPE_OF_MANY = 3, NEXT_OP = 1 };
 #endif
 
 // The functions of a run: bits by number. In the environment, for rank processes.
@@ -52,13 +51,13 @@ static bool both_places(struct member *m, const struct area *area, struct form f
 static bool every_type(struct member *m, const struct area *area, enum function function,
                        size_t count)
 {
-    int ops = reduces(function) ? ncclNumOps : 1;
+    int ops = reduces(function) ? ncclNumOps : 1, next_op = is_full() ? 1 : NEXT_OP;
     int next = m->size > 3 ? NEXT_TYPE_OF_MANY : NEXT_TYPE;
     if (is_full() && !(IS_SANITIZED && m->size > 65)) {
         next = 1;
     }
     for (int type = 0; type < ncclNumTypes; type += next) {
-        for (int op = 0; op < ops; op++) {
+        for (int op = 0; op < ops; op += next_op) {
             struct form form = {.function = function,
                                 .type = (ncclDataType_t)type,
                                 .op = (ncclRedOp_t)op,
