@@ -177,12 +177,16 @@ function(tutti_is_default out)
     set(${out} ${result} PARENT_SCOPE)
 endfunction()
 
-# The target default_tests: the libraries, the compiler and all programs that the commands of default tests name, by
-# target, by file name or as the OUTPUT of tutti_kernel_program. To be called when all tests are there.
+# The target default_tests: the libraries, the compiler, for real GPUs three lessons that show that their headers and kernels
+# compile, and all programs that the commands of default tests name, by target, by file name or as the OUTPUT of
+# tutti_kernel_program. To be called when all tests are there.
 function(tutti_default_tests)
     add_custom_target(default_tests)
     get_property(words GLOBAL PROPERTY TUTTI_DEFAULT_COMMANDS)
-    set(targets nccl cudart cuda_driver tutticc)
+    set(targets nccl tutti_parallel cudart cuda_driver tutticc)
+    if(TUTTI_DEVICE STREQUAL "cuda")
+        list(APPEND targets lesson_by_hand lesson_rmsnorm_multimem lesson_custom_allreduce)
+    endif()
     foreach(word ${words})
         string(REGEX MATCHALL "TARGET_FILE:[^>]*" named "${word}")
         list(TRANSFORM named REPLACE "TARGET_FILE:" "")

@@ -305,7 +305,7 @@ static void borders(int rank, int size)
             }
         }
     }
-    repeat(&m, &area, 1 << 18, is_full() ? 2000 : few_or(30, 10));
+    repeat(&m, &area, 1 << 18, is_full() ? 2000 : few_or(30, 2));
     leave_with_area(&m, &area);
 }
 
