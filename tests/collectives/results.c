@@ -356,7 +356,7 @@ static void rank_counts(void)
     (void)setenv("TUTTI_TEST_FEW", "1", 1);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         run_thread_ranks(sizes[i], types, 900);
-        if (!IS_SANITIZED || sizes[i] <= 100) { // else they need 100 MB each
+        if (!IS_SANITIZED || sizes[i] <= 100) { // some 100 MB each under the address sanitizer
             run_processes(sizes[i], types, 900);
         }
     }
